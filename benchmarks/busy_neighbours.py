@@ -1,10 +1,9 @@
-"""Latency of an all-reduce on 2 ranks beside processes that never wait, ours and MPI's in turn.
+"""Latency of Busbar's and MPI's all-reduce on 2 ranks, while other processes use the cores.
 
     mpirun -n 2 python benchmarks/busy_neighbours.py --busy 2
 
-Microseconds: medians of five turns of a quarter of a second each. ``--pin own`` gives each rank a
-core,
-``same`` both the first one, and so the neighbours.
+Times are in microseconds: medians of five turns of a quarter of a second each. ``--pin own`` gives
+each rank its own core, ``same`` puts both on the first core, and so the other processes too.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def main() -> None:
 
 
 def case(world: MpiWorld, transport: ShmTransport, name: str, nbytes: int) -> str:
-    """Medians of all turns, of ours and of MPI's."""
+    """The medians of all turns as text, for a plan and for MPI_Allreduce."""
     source, target = (transport.allocate(nbytes).view(np.float32) for _ in range(2))
     source[:] = 0
     where = (build("allreduce", name, world.size), spec("allreduce"), transport, world.rank)
@@ -77,7 +76,7 @@ def case(world: MpiWorld, transport: ShmTransport, name: str, nbytes: int) -> st
 
 
 def turns(world: MpiWorld, timed: Callable[[int], list[float]]) -> list[float]:
-    """The median of each turn, by the slower rank's times, in microseconds."""
+    """The median of each turn in microseconds; an operation's time is the slower rank's."""
     found = []
     for _ in range(TURNS):
         times: list[float] = []

@@ -1,12 +1,12 @@
-"""How far the ranks' common clock is off, where the truth is known: clocks are made to be wrong.
+"""Error of the ranks' common clock, with clocks that are wrong by a known amount.
 
     mpirun -n 2 python benchmarks/clock_error.py --seconds 20
     python -m bench.cluster --hosts 2 -- python benchmarks/clock_error.py --seconds 20
 
-Every rank is held for a host of its own and reads a clock that is seconds off and goes up to 100
-ppm wrong; all of them are this machine's, so the true error can be told at any time. A line a
-second: after how long, the largest error of any rank, the residual, how often lines were fitted
-again. The last line has the median and the largest of all.
+Every rank counts as a host of its own. It reads a clock that is seconds off and runs up to 100 ppm
+too fast or too slow. All these clocks are made from this machine's clock, so the true error is
+known at any time. Prints a line for each second: elapsed time, the largest error of any rank, the
+residual, and the number of new fits. The last line has the median and the largest error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collectives.execution.mpi.world import MpiWorld
 
 
 def main() -> None:
-    """Fit, then check and compare once a second."""
+    """Fit the clock, then check it and compare it with the truth once a second."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=int, default=20)
     seconds: int = parser.parse_args().seconds

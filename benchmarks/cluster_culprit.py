@@ -1,12 +1,12 @@
-"""How often `reports culprit` names the host whose link is slow, and anybody where all are well.
+"""How often `reports culprit` names the host with the slow link, and how often it is wrong.
 
     python benchmarks/cluster_culprit.py [--healthy 10] [--slow 10] [--busy 2]
 
-Six emulated hosts (docs/cluster.md), each trial a `topology measure` of its own. In the healthy
-trials all links are alike. In the others one host's link has a share of the others' rate: hosts and
-shares take turns. A line a trial has the least, median and greatest rate of the slow host's pairs
-and of the other pairs, the seconds that it took, and whom it accuses. ``--busy`` starts processes
-that never wait, which share the cores. Pairs are measured one at a time.
+Six emulated hosts (docs/cluster.md); each trial is a `topology measure` of its own. In the healthy
+trials all links are alike. In the others, one host's link has a fraction of the others' rate; hosts
+and fractions take turns. The line of a trial has the least, median and greatest rate of the slow
+host's pairs and of the other pairs, the seconds that it took, and the accused hosts. ``--busy``
+starts processes that never wait, which share the cores. Pairs are measured one at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPTIONS = ("--isolated", "--bytes", "16K", "--repetitions", "10")
 
 @contextmanager
 def neighbours(count: int) -> Iterator[None]:
-    """While this is open, so many processes never wait."""
+    """Run ``count`` processes that never wait, until the context ends."""
     loop = [sys.executable, "-c", "while True: pass"]
     busy = [subprocess.Popen(loop) for _ in range(count)]
     try:
@@ -46,7 +46,7 @@ def neighbours(count: int) -> Iterator[None]:
 
 
 def trial(slow: dict[int, float], margin: float) -> tuple[list[str], str]:
-    """Whom a run accuses, and the rates in MB/s: of the slow host's pairs, and of the others'."""
+    """The hosts that a run accuses, and rates in MB/s of the slow host's pairs and of others."""
     with (
         tempfile.TemporaryDirectory() as folder,
         Cluster(Network(HOSTS, RATE, slow=slow)) as cluster,
@@ -70,7 +70,7 @@ def trial(slow: dict[int, float], margin: float) -> tuple[list[str], str]:
 
 
 def main() -> None:
-    """Run the trials of both kinds and print what came out."""
+    """Run the trials of both kinds and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--healthy", type=int, default=10, help="trials without a slow link")
     parser.add_argument("--slow", type=int, default=10, help="trials with one")
@@ -97,7 +97,7 @@ def main() -> None:
 
 
 def told(what: str, slow: dict[int, float], margin: float) -> list[str]:
-    """Whom a trial accuses; prints a line about it."""
+    """Run a trial and print a line on it. Returns the hosts that it accuses."""
     start = time.monotonic()
     names, rates = trial(slow, margin)
     took = time.monotonic() - start

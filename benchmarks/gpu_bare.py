@@ -1,17 +1,17 @@
-"""gpu_one.py on a bare machine with a driver and no network: a checkout is all that it needs.
+"""Run gpu_one.py on a machine with only a driver and no network, from a checkout.
 
     python3 benchmarks/gpu_bare.py [--wheels WHEELS] [options of gpu_one.py]
 
-Where this Python has CuPy, NCCL, NumPy and msgspec, gpu_one.py runs on it from the checkout (5 MB
-without its history; neither an installation nor the extension is needed). Otherwise a folder with
-the wheels of what lacks is needed. All of them are had, on a machine with a network, by
+If this Python has CuPy, NCCL, NumPy and msgspec, gpu_one.py runs on it from the checkout (5 MB
+without its history; neither an installation nor the extension is needed). Otherwise it needs a
+folder with the wheels of the missing packages. On a machine with a network, this downloads all:
 
     pip download -d WHEELS --only-binary :all: numpy ml_dtypes rich msgspec \
         cupy-cuda13x 'nvidia-cuda-nvrtc>=13' nvidia-nccl-cu13 nvidia-ml-py \
         pytest pytest-timeout hypothesis
 
-for the same Python (--python-version, --platform manylinux2014_x86_64 where that differs). They are
-installed once, into an environment beside them that also has this Python's packages.
+for the same Python (if it differs: --python-version, --platform manylinux2014_x86_64). They are
+installed once, into an environment in their folder that also has this Python's packages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEEDED = (
 
 
 def missing(python: str) -> str:
-    """Why a Python cannot run gpu_one.py by itself; empty where it can."""
+    """Why a Python cannot run gpu_one.py by itself; empty if it can."""
     done = subprocess.run(
         [python, "-c", NEEDED], capture_output=True, text=True, errors="replace", check=False
     )
@@ -40,7 +40,7 @@ def missing(python: str) -> str:
 
 
 def environment(wheels: Path) -> Path:
-    """The Python of an environment, made once: a folder's wheels over this Python's packages."""
+    """The Python of an environment with the folder's wheels, which the first call creates."""
     folder = wheels / "environment"
     python, ready = folder / "bin" / "python", folder / "ready"
     if not ready.exists():
@@ -55,7 +55,7 @@ def environment(wheels: Path) -> Path:
 
 
 def main(argv: list[str]) -> int:
-    """gpu_one.py by the Python that has what it needs; its exit status is this one's."""
+    """Run gpu_one.py with a Python that has its requirements. Returns its exit status."""
     python = sys.executable
     if argv[:1] == ["--wheels"] and len(argv) > 1:
         python, argv = str(environment(Path(argv[1]).resolve())), argv[2:]

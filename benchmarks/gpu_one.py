@@ -1,12 +1,12 @@
-"""What one GPU is enough to show: results over peer memory and NCCL, speed, and what plans cost.
+"""All tests and measurements that one GPU allows: results over peer memory and NCCL, and speed.
 
     python benchmarks/gpu_one.py --out FOLDER
 
-Needs a checkout, CuPy and a GPU; on a bare machine `gpu_bare.py` puts wheels beside it first.
-Sections run in their order, each in a process of its own under its own limit. What a section has
-said, how it ended and its rows are in FOLDER, and after each call in FOLDER.tar.gz. A piece of the
-work is over after --piece seconds: the same command goes on where it ended, and exit status 75 says
-that there is more to do. 1: a section failed; 3: there is no GPU. See docs/performance.md.
+Needs a checkout, CuPy and a GPU; on a bare machine, `gpu_bare.py` installs wheels first. Sections
+run in order, each in its own process with its own time limit. FOLDER has the output of a section,
+its exit status and its rows; after each call FOLDER.tar.gz has them too. A call takes --piece
+seconds at most, if a section is not longer. Exit status 75 says that sections are left: the same
+command then continues. Status 1: a section failed; 3: there is no GPU. See docs/performance.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
-# From the repository's root without an installation, and its own parts beside it.
+# Import from the repository without an installation, and from this folder.
 sys.path[:0] = [str(HOME), str(HOME / "benchmarks")]
 # Before CUDA starts. Streams of several ranks on one GPU must not share a queue of the hardware's,
 # and no kernel may wait to be loaded behind one that waits for it.
@@ -49,7 +49,7 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def parsed(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    """The command line."""
+    """The parser, and the options of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, help="folder for what was found; needed")
     parser.add_argument("--sections", default=",".join(SECTIONS), help="joined by commas")
@@ -63,7 +63,7 @@ def parsed(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Na
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Parse, run, print; gives the exit status."""
+    """Run the sections that the command line asks for. Returns the exit status."""
     parser, given = parsed(argv)
     wanted = given.sections.split(",")
     if unknown := set(wanted) - set(SECTIONS):
@@ -100,10 +100,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def inside(given: argparse.Namespace, cupy: object, sizes: Sizes) -> int:
-    """One section, in the process that is its own."""
+    """Run one section in this process. Returns the exit status."""
     section = SECTIONS[given.section]
     limit = section.quick if given.quick else section.limit
-    # Before the process is ended from outside, where it stands is said.
+    # Print a traceback before the process is ended from outside.
     faulthandler.dump_traceback_later(max(1.0, 0.95 * limit - 2), exit=True)
     page = Page(given.out / f"{given.section}.rows.jsonl")
     section.run(page, cupy, sizes, given.out, SCRIPT)

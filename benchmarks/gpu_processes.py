@@ -1,4 +1,4 @@
-"""Ranks of gpu_one.py as processes on one GPU, without a launcher: they meet at a local socket."""
+"""Ranks of gpu_one.py as processes on one GPU, without a launcher, joined by a local socket."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS = sections.KINDS
 
 
 class SocketWorld:
-    """A `collectives.execution.world.World`: what ranks say goes to rank 0, then to all."""
+    """A `collectives.execution.world.World` over sockets: data goes to rank 0, then to all."""
 
     name = "sockets"
 
@@ -74,12 +74,12 @@ class SocketWorld:
         self.barrier()
 
     def combine(self, values: np.ndarray[Any, Any], how: How) -> np.ndarray[Any, Any]:
-        """See `World.combine`; the greatest is all that is asked for here."""
+        """See `World.combine`; only the maximum is needed here."""
         assert how == "max"
         return np.max(self.gather(values.tolist()), axis=0)
 
     def alarm(self, value: Json) -> None:
-        """Nobody listens: a rank that fails ends, and the others notice that."""
+        """Send nothing: if a rank fails, its process exits, and the other ranks notice that."""
 
     def alarms(self) -> list[tuple[int, Json]]:
         """See `World.alarms`."""
@@ -87,7 +87,7 @@ class SocketWorld:
 
 
 def play(cupy: Any, what: str, rank: str, size: str, address: str) -> None:
-    """One process's part, over ``ipc`` or ``nccl``; rank 0 prints what it kept as JSON."""
+    """Run one rank over ``ipc`` or ``nccl``. Rank 0 prints the objects it wrote as JSON."""
     world: Any = SocketWorld(int(rank), int(size), address)
     device, page = GpuDevice(cupy, 0), Page(out=sys.stderr)
     page.table(what, "", sections.COLUMNS)
@@ -116,9 +116,9 @@ def _nccl(world: Any, device: GpuDevice) -> Any:
 def right(
     page: Page, script: Sequence[str], ranks: Sequence[int], what: str = "ipc", told: str = ""
 ) -> None:
-    """Every all-reduce among processes.
+    """Check every all-reduce with processes as ranks.
 
-    ``script`` starts one, given what, its rank and all else.
+    ``script`` starts a process when it is given the transport, rank, rank count and address.
     """
     page.table(
         f"Right over `{what}`, ranks as processes",

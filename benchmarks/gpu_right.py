@@ -1,4 +1,4 @@
-"""The sections of gpu_one.py on right results, and what its others share with them.
+"""The sections of gpu_one.py that check results, and helpers of its other sections.
 
 A section writes to a page and needs a GPU only through ``cupy``. Ranks are threads of this process,
 all on GPU 0, so that their kernels run at once.
@@ -32,7 +32,7 @@ from collectives.schedule.ops import op
 SPEC, SUM = spec("allreduce"), op("sum")
 KINDS = ("float", "half", "bfloat16", "double")
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
-PERIOD = 4099  # elements after which the inputs repeat: a prime, so that no chunk is like another
+PERIOD = 4099  # elements after which inputs repeat: a prime, so that chunks differ
 DEADLINE_S = 60.0
 POISON = 0xEE
 # Vectors that a rank may need at once: in, out, scratch, staging.
@@ -42,10 +42,10 @@ COLUMNS = ("ranks", "type", "bytes", "algorithms right", "wrong")
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of a run's cases: ``right`` where all is compared, ``some`` in a first look at it.
+    """Bytes of a run's cases: ``right`` for the full check of results, ``some`` for a first one.
 
-    ``large`` and ``small``: of what is timed. ``ranks``: in most sections; ``repeats`` of a
-    measurement.
+    ``large`` and ``small``: sizes that are timed. ``ranks``: rank counts of most sections.
+    ``repeats``: repetitions of a measurement.
     """
 
     right: tuple[int, ...]
@@ -74,9 +74,9 @@ class Bound:
 def bound(
     transport: Any, name: str, source: DeviceArray, target: DeviceArray, in_place: bool = False
 ) -> Bound:
-    """An algorithm on every element of two arrays. Raises Unsupported for this many ranks.
+    """Bind an algorithm to all elements of two arrays. Raises Unsupported for this many ranks.
 
-    ``worksharing`` is none: its one step is the passes that no rank does as its own.
+    ``worksharing`` is not a schedule, and counts as one step.
     """
     if name == "worksharing":
         both = {Buffer.IN: source, Buffer.OUT: target}
@@ -94,12 +94,12 @@ def bound(
 
 
 def inputs(rank: int, kind: str) -> np.ndarray[Any, Any]:
-    """What repeats in a rank's input: whole numbers whose sums every type holds exactly."""
+    """The repeated part of a rank's input: whole numbers whose sums every type holds exactly."""
     return ((np.arange(PERIOD) + 7 * rank) % 5 + 1).astype(dtype(kind))
 
 
 def fill(device: GpuDevice, stream: Any, array: DeviceArray, tile: np.ndarray[Any, Any]) -> None:
-    """Repeat a tile over an array."""
+    """Fill an array with repetitions of a tile."""
     raw, bytes_ = array.view(np.uint8), tile.view(np.uint8)
     filled = min(len(bytes_), len(raw))
     raw[:filled] = bytes_[:filled]
@@ -111,9 +111,9 @@ def fill(device: GpuDevice, stream: Any, array: DeviceArray, tile: np.ndarray[An
 
 
 class Judge:
-    """Whether an array is a repeated tile, every byte compared on the GPU.
+    """Compares every byte of an array with a repeated tile, on the GPU.
 
-    Made while nobody launches.
+    Create it only while no other rank launches kernels.
     """
 
     def __init__(self, transport: Any, array: DeviceArray, tile: np.ndarray[Any, Any]) -> None:
@@ -126,7 +126,7 @@ class Judge:
         self.wrong()  # a first launch is slower, and is over before ranks wait for each other
 
     def wrong(self) -> int:
-        """Elements that differ."""
+        """The number of elements that differ."""
         self._count[:] = 0
         self._lane.enqueue([self._call])
         self._lane.wait()
@@ -139,10 +139,10 @@ Found = dict[str, list[str]]
 def judge(
     transport: Any, sizes: Sequence[int], kinds: Sequence[str], page: Page | None = None
 ) -> Found:
-    """Every algorithm at every size and type, eager and from a graph; what was wrong, by name.
+    """Check every algorithm at every size and type, eager and from a graph.
 
-    A name without an entry is refused for this many ranks. All ranks get the same; rank 0 writes a
-    row for each type and size to the page.
+    Returns the wrong cases by algorithm. Algorithms that do not support this many ranks have no
+    entry. All ranks get the same; rank 0 writes a row for each type and size to the page.
     """
     world: World = transport.world
     found: Found = {}
@@ -170,7 +170,7 @@ def judge(
 
 
 def _each(transport: Any, size: int, kind: str) -> dict[str, list[int]]:
-    """The ranks on which each algorithm is wrong."""
+    """For each algorithm the ranks with wrong results."""
     world, device, of = transport.world, transport.device, dtype(kind)
     elements = max(1, size // of.itemsize)
     source, target = (transport.allocate(elements * of.itemsize).view(of) for _ in range(2))
@@ -198,7 +198,7 @@ def _each(transport: Any, size: int, kind: str) -> dict[str, list[int]]:
 def right(
     page: Page, cupy: Any, sizes: Sequence[int], ranks: Sequence[int], what: str = ""
 ) -> None:
-    """Every all-reduce over ipc, ranks as threads."""
+    """Check every all-reduce over ipc, with threads as ranks."""
     page.table(f"Right over `ipc`, ranks as threads{what}", TOLD, COLUMNS)
     for n in ranks:
         on_threads(cupy, n, lambda transport: judge(transport, sizes, KINDS, page))
@@ -207,7 +207,7 @@ def right(
 def right_over_nccl(
     page: Page, cupy: Any, nccl: Any, sizes: Sequence[int], ranks: Sequence[int]
 ) -> None:
-    """Every all-reduce over nccl, ranks as threads on one GPU, where this NCCL takes that."""
+    """Check every all-reduce over nccl, with threads on one GPU as ranks, if NCCL allows it."""
     from collectives.execution.nccl.transport import NcclTransport
 
     page.table("Right over `nccl`, ranks as threads on one GPU", TOLD, COLUMNS)
@@ -240,7 +240,7 @@ def on_threads(
     make: Callable[[World, GpuDevice], Any] | None = None,
     **options: Any,
 ) -> Any:
-    """What rank 0's ``body(transport)`` gives, with so many ranks on GPU 0."""
+    """Run ``body(transport)`` on ``nranks`` threads on GPU 0. Returns rank 0's result."""
 
     def rank(world: Any) -> Any:
         device = GpuDevice(cupy, 0)
@@ -252,9 +252,9 @@ def on_threads(
 
 
 def ended(transport: Any, body: Callable[[Any], Any]) -> Any:
-    """What ``body(transport)`` gives, the transport closed.
+    """The result of ``body(transport)``; then the transport is closed.
 
-    Where it fails it gives up, so none hangs.
+    If ``body`` fails, the transport gives up, so that no other rank hangs.
     """
     try:
         result = body(transport)

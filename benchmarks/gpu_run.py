@@ -1,7 +1,7 @@
-"""Sections in processes of their own, each under its limit, as many as a piece of time takes.
+"""Runs sections in separate processes, each with a time limit, as many as a piece of time allows.
 
-Knows nothing of GPUs. What a section prints goes on as it comes, all of its standard error into a
-file; how it ended is written when it has, so that whoever calls again goes on from there.
+Independent of GPUs. A section's output is passed on at once, and its standard error goes to a file.
+Its result is written when it has ended, so that the next call continues from there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 __all__ = ["Done", "Part", "piece"]
 
-_LAST = 4000  # bytes of standard error that are said where a section failed
+_LAST = 4000  # characters of standard error that are printed if a section failed
 
 
 class Part(NamedTuple):
-    """A section and the seconds that it may take."""
+    """A section and its time limit in seconds."""
 
     name: str
     limit: float
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 @dataclass
 class Done:
-    """The sections that failed, and those that this piece had no time for."""
+    """The sections that failed, and those that did not fit into this piece of time."""
 
     failed: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
@@ -42,9 +42,9 @@ class Done:
 def piece(
     parts: Sequence[Part], command: Sequence[str], out: Path, stop: float, *, again: bool = False
 ) -> Done:
-    """Run what has no result yet, in order, until the next might not be done at ``stop``.
+    """Run the sections without a result, in order, while the next one can end before ``stop``.
 
-    ``command`` with ``--section NAME`` runs one. ``stop`` is of the monotonic clock.
+    ``command`` with ``--section NAME`` runs one. ``stop`` is a time of the monotonic clock.
     """
     found = Done()
     todo = [part for part in parts if again or not (out / f"{part.name}.json").exists()]
@@ -62,7 +62,7 @@ def piece(
 
 
 def _run(part: Part, command: Sequence[str], out: Path) -> dict[str, Any]:
-    """One section; its result is in ``out`` when this returns."""
+    """Run one section. Its result is in ``out`` when this returns."""
     rows = out / f"{part.name}.rows.jsonl"
     rows.unlink(missing_ok=True)
     began, start = datetime.now(timezone.utc), time.monotonic()
@@ -93,9 +93,9 @@ def _run(part: Part, command: Sequence[str], out: Path) -> dict[str, Any]:
 
 
 def _watch(process: subprocess.Popen[bytes], said: Any, limit: float) -> str:
-    """Pass on what it prints until it ends or its time is over.
+    """Pass on the process's output until it ends or its time is over.
 
-    All that it started ends with it.
+    All processes that it started are killed then.
     """
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
@@ -130,7 +130,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _write(file: Path, text: str) -> None:
-    """All of it or nothing."""
+    """Write a file completely or not at all."""
     part = file.with_suffix(".part")
     part.write_text(text + "\n")
     part.replace(file)

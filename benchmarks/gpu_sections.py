@@ -1,4 +1,4 @@
-"""The sections of gpu_one.py in their order, with the seconds that each may take."""
+"""The sections of gpu_one.py in their order, with their time limits in seconds."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Section(NamedTuple):
 
 
 def probe(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """GPU, versions, headers, what our kernels take of a multiprocessor, and a stream's queue."""
+    """Show the GPU, versions, headers, resources of our kernels, and a stream's queue length."""
     device = GpuDevice(cupy, 0)
     device.use()
     page.table("The machine", "", ("what", "found"))
@@ -72,9 +72,9 @@ def probe(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
 
 
 def _queue(page: Page, device: GpuDevice, most: int = 4096, slow_s: float = 0.1) -> None:
-    """How many launches stand behind a closed gate before enqueueing blocks.
+    """Count the launches behind a closed gate until enqueueing blocks.
 
-    The gate opens by itself after a second, which is what a blocked launch takes then.
+    The gate opens by itself after a second, so a blocked launch takes that long.
     """
     page.table(
         "A stream's queue",
@@ -84,7 +84,7 @@ def _queue(page: Page, device: GpuDevice, most: int = 4096, slow_s: float = 0.1)
     )
 
     def body(world: Any) -> None:
-        # A gate of this one's own, which opens by itself where enqueueing blocks.
+        # A separate gate, which opens after a second, for the case that enqueueing blocks.
         lane = Lane(device, world)
         words = device.pinned(8).view(np.uint32)
         words[:] = 0
@@ -158,9 +158,9 @@ def _uuid(nvml: Any, bus_id: str) -> str:
 
 
 def _command(page: Page, out: Path, name: str, *command: str, good: tuple[int, ...] = (0,)) -> None:
-    """A command of ours, printed as it goes; all that it says is kept, and a row of how it ended.
+    """Run a command of ours and print its output. Also stores the output and a row on its end.
 
-    An exit status that is not one of ``good`` is a failure of the section.
+    An exit status that is not in ``good`` is a failure of the section.
     """
     start = time.monotonic()
     with (out / f"{name}.txt").open("w") as kept, (out / f"{name}.txt.err").open("wb") as errors:
@@ -190,24 +190,24 @@ _EIGHT_RANKS = f"{_IPC}::test_every_algorithm_on_threads[8]"
 
 
 def _tests(page: Page, out: Path, name: str, *which: str) -> None:
-    """Tests that need a GPU; each is named when it has ended."""
+    """Run tests that need a GPU; each is named when it has ended."""
     _command(page, out, name, "pytest", "-m", "gpu or not gpu", "-v", *which)
 
 
 def tests_kernels(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """Kernels, gates, NCCL alone, CuPy's names; no types of eight bits yet."""
+    """Test kernels, gates, NCCL alone and CuPy's names, without 8-bit types."""
     some = "memory or gate or alone" if len(sizes.large) < 2 else "not f8"
     _tests(page, out, "pytest-kernels", "-k", some, _KERNELS, "tests/test_cupy_names.py")
 
 
 def tests_ipc(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """The transport on peer memory, without 8 ranks."""
+    """Test the transport on peer memory, without 8 ranks."""
     some = ["-k", "vain or times"] if len(sizes.large) < 2 else ["--deselect", _EIGHT_RANKS]
     _tests(page, out, "pytest-ipc", *some, _IPC)
 
 
 def tests_more(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """Types of eight bits, and 8 ranks."""
+    """Test 8-bit types, and 8 ranks."""
     few = len(sizes.large) < 2
     _tests(page, out, "pytest-float8", "-k", "f8 and sum" if few else "f8", _KERNELS)
     if not few:
@@ -215,7 +215,7 @@ def tests_more(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> N
 
 
 def topology(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """The machine as the profiler maps it, its findings, and the sampler while copies run."""
+    """Show the profiler's map of the machine, its findings, and the sampler while copies run."""
     _command(page, out, "topology", "topology")
     _command(page, out, "topology-json", "topology", "--json")
     _command(page, out, "check", "topology", "check", good=(0, 1))  # 1: it found something
@@ -253,7 +253,7 @@ def _sampled(page: Page, cupy: Any, seconds: float = 3.0, nbytes: int = 64 * MB)
 
 
 def tables(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """The benchmark as people run it on one GPU, its records kept."""
+    """Run the benchmark as users run it on one GPU, and store its records."""
     top = ["-e", "256M" if len(sizes.large) > 1 else "4M", "-b", "1M", "-f", "4", "-T", "120"]
     for name, more in (
         ("ipc2", ["--threads", "2", "--oversubscribe-gpu", "--transport", "ipc"]),
@@ -270,53 +270,53 @@ def tables(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
 
 
 def threads(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """Right over ipc, a few sizes: before anything is timed."""
+    """Check results over ipc at a few sizes, before anything is timed."""
     right.right(page, cupy, sizes.some, sizes.ranks, ", few sizes")
 
 
 def everything(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """Right over ipc at every size."""
+    """Check results over ipc at every size."""
     right.right(page, cupy, sizes.right, sizes.ranks)
 
 
 def small(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """The latency of small all-reduces."""
+    """Measure the latency of small all-reduces."""
     speed.small(page, cupy, sizes.small, sizes.ranks, sizes.repeats)
 
 
 def two_shot(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """The bandwidth of large ones."""
+    """Measure the bandwidth of large all-reduces."""
     speed.two_shot(page, cupy, sizes.large, sizes.ranks[:2], sizes.repeats)
 
 
 def blocks(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """The bandwidth with fewer blocks."""
+    """Measure the bandwidth with fewer blocks."""
     speed.blocks(page, cupy, sizes.large[min(1, len(sizes.large) - 1)], sizes.ranks[:2])
 
 
 def overhead(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """What a plan costs beside its bytes."""
+    """Measure the time that a plan adds to moving bytes."""
     speed.overhead(page, cupy)
 
 
 def baseline(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """NCCL on one rank."""
+    """Measure NCCL on one rank."""
     speed.baseline(page, cupy, load_nccl(), sizes.large)
 
 
 def among_processes(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """Right over ipc among processes."""
+    """Check results over ipc with processes as ranks."""
     processes.right(page, [script, "--process"], sizes.ranks)
 
 
 def nccl_processes(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """Right over NCCL between two processes."""
+    """Check results over NCCL between two processes."""
     told = "NCCL before 2.30 takes each rank for a host of its own (NCCL_HOSTID), over sockets."
     processes.right(page, [script, "--process"], (2,), "nccl", told)
 
 
 def nccl_threads(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """Right over NCCL between two threads, where it takes them."""
+    """Check results over NCCL between two threads, if this NCCL allows them."""
     right.right_over_nccl(page, cupy, load_nccl(), sizes.some, (2,))
 
 

@@ -1,4 +1,4 @@
-"""The sections of gpu_one.py on speed: two-shot, small sizes, what plans cost, NCCL alone."""
+"""The sections of gpu_one.py on speed: two-shot, small sizes, overhead of plans, NCCL alone."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from collectives.schedule.moves import Buffer
 
 
 def source_of(transport: Any, size: int) -> Any:
-    """A rank's input of so many bytes: floats that differ, since zeros may run faster."""
+    """A rank's input of ``size`` bytes: floats that differ, since zeros may run faster."""
     source = transport.allocate(size).view(np.float32)
     fill(transport.device, transport.lane.stream, source, inputs(transport.world.rank, "float"))
     return source
 
 
 def copy_rate(cupy: Any, nbytes: int, turns: int = 10) -> float:
-    """Bytes per second, read and written both counted, of a copy inside the GPU; the median."""
+    """Median bytes per second of a copy inside the GPU, counting bytes read and bytes written."""
 
     def body(world: Any) -> float:
         device = GpuDevice(cupy, 0)
@@ -52,7 +52,7 @@ def copy_rate(cupy: Any, nbytes: int, turns: int = 10) -> float:
 
 
 def timed(transport: Any, one: Bound, iterations: int, repeats: int) -> list[float]:
-    """Seconds of an iteration, iterations back to back: of the slowest rank, several times over."""
+    """Seconds per iteration on the slowest rank, for each of ``repeats`` back-to-back runs."""
     start = Start(transport.world.barrier, loop=True)
     one.action.spans(iterations, start)
     own = [one.action.spans(iterations, start).seconds[0] / iterations for _ in range(repeats)]
@@ -70,7 +70,7 @@ def moved(n: int, size: int, in_place: bool) -> int:
 def two_shot(
     page: Page, cupy: Any, sizes: Sequence[int], ranks: Sequence[int], repeats: int
 ) -> None:
-    """The share of what the copy rate allows for the bytes that two-shot must move."""
+    """Measure two-shot all-reduces: bytes that must be moved per second, over the copy rate."""
     rates = {size: copy_rate(cupy, size) for size in sizes}
     page.table(
         "Two-shot over peer memory, ranks as threads",
@@ -105,7 +105,7 @@ def two_shot(
 
 
 def blocks(page: Page, cupy: Any, size: int, ranks: Sequence[int]) -> None:
-    """The time of `worksharing` and `sharded_ps` by the blocks that a rank may use."""
+    """Measure `worksharing` and `sharded_ps` by the number of blocks that a rank may use."""
     page.table(
         f"{size} bytes by blocks of a rank",
         "Out of place, float sum, 20 iterations back to back as graphs, the slowest rank, median of"
@@ -123,7 +123,7 @@ def blocks(page: Page, cupy: Any, size: int, ranks: Sequence[int]) -> None:
 
 
 def small(page: Page, cupy: Any, size: int, ranks: Sequence[int], repeats: int) -> None:
-    """Small all-reduces, timed by events round graphs."""
+    """Measure small all-reduces as graphs, timed by events."""
     page.table(
         f"{size} bytes, ranks as threads",
         f"Float sum, 200 iterations back to back as graphs, the slowest rank, median of {repeats}"
@@ -142,7 +142,7 @@ def small(page: Page, cupy: Any, size: int, ranks: Sequence[int], repeats: int) 
 
 
 def overhead(page: Page, cupy: Any, ranks: Sequence[int] = (1, 2, 4), size: int = KB) -> None:
-    """What plans cost beside moving bytes: eager and from a graph."""
+    """Measure the time that plans add to moving bytes: eager and from a graph."""
     page.table(
         "Plan overhead",
         f"Ring all-reduce of {size} bytes, no gate, so that enqueueing is inside: microseconds an"
@@ -166,7 +166,7 @@ JUDGED = 256 * MB  # bytes from which two clocks are held against each other, wi
 
 
 def baseline(page: Page, cupy: Any, nccl: Any, sizes: Sequence[int]) -> None:
-    """NCCL's own all-reduce on 1 rank, by our clock and as nccl-tests takes time."""
+    """Measure NCCL's own all-reduce on 1 rank, by Busbar's clock and by nccl-tests' method."""
     from collectives.execution.nccl.transport import NcclTransport
 
     page.table(
@@ -214,7 +214,7 @@ def baseline(page: Page, cupy: Any, nccl: Any, sizes: Sequence[int]) -> None:
 
 
 def _protocol(lane: Lane, calls: list[Any], n: int = 20) -> float:
-    """Seconds of a call as nccl-tests takes them."""
+    """Seconds per call, measured as nccl-tests does."""
     lane.enqueue(calls * 5)
     lane.stream.synchronize()
     rounds = []

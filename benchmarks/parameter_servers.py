@@ -2,9 +2,9 @@
 
     python benchmarks/parameter_servers.py DIR [SECONDS]
 
-Writes every record and all that was said to DIR, and prints the table. SECONDS: the budget of a row
-(default 14), of which there are fourteen; those at exp:100 take twice as long. Nothing else should
-run on the machine.
+Writes all records and output to DIR, and prints the table. SECONDS: the budget of each of the
+fourteen rows (default 14); those at exp:100 take twice as long. Nothing else should run on the
+machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def measured(folder: Path, number: int, budget: float) -> dict[str, Step]:
-    """The steps of a column's records, by update."""
+    """The steps in a column's records, by update."""
     _, ranks, law, updates, times = COLUMNS[number]
     rows = folder / f"{number}.jsonl"
     command = [
@@ -42,7 +42,7 @@ def measured(folder: Path, number: int, budget: float) -> dict[str, Step]:
 
 
 def cell(step: Step | None) -> str:
-    """Over the formula, (over the drawn times and the server's), half the interval in per cent."""
+    """Time over the formula's, (over the drawn times with the server's), half the interval in %."""
     if step is None or not step.mean_s or not step.formula_s:
         return "-"
     mean, server, ends = step.mean_s, step.with_server_s, step.interval_s

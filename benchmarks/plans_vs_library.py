@@ -1,13 +1,13 @@
-r"""Our plans over MPI against MPI_Allreduce of the same library, interleaved in one run.
+r"""Busbar's plans over MPI against MPI_Allreduce of the same library, interleaved in one run.
 
     mpirun -n 2 python benchmarks/plans_vs_library.py
     python -m bench.cluster --hosts 4 --ranks-per-host 4 --rate 100Gbit -- \
         python benchmarks/plans_vs_library.py --transports mpi,shm+mpi
     mpirun -n 2 python benchmarks/plans_vs_library.py --transports mpi,mpi:segment=64K:in_flight=4
 
-Prints, per size, the median time of MPI_Allreduce called from Python and of each algorithm's
-plan, their ratio (plan / library, below 1 is faster) and the middle half of the pairwise ratios.
-Every round times each of them once, so that drift of the machine meets all alike.
+Prints, for each size, the median time of MPI_Allreduce called from Python and of each algorithm's
+plan, their ratio (plan / library; below 1 the plan is faster) and the middle half of the ratios of
+rounds. Every round times each of them once, so that drift of the machine affects all equally.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SPEC, SUM = spec("allreduce"), op("sum")
 def contenders(
     world: MpiWorld, transports: Mapping[str, Transport], names: list[str], n: int
 ) -> dict[str, tuple[Contender, np.ndarray]]:
-    """The library's call and each algorithm's plan over each transport, and where results are."""
+    """The library's call and each algorithm's plan over each transport, with result arrays."""
     found: dict[str, tuple[Contender, np.ndarray]] = {}
     for over, transport in transports.items():
         source, target = (transport.allocate(4 * n).view(np.float32) for _ in range(2))
@@ -56,7 +56,7 @@ def contenders(
 def rounds(
     world: MpiWorld, plans: dict[str, Contender], count: int, inner: int
 ) -> dict[str, np.ndarray]:
-    """Seconds per iteration, maximum over ranks, ``count`` rounds of each in turn."""
+    """Seconds per iteration on the slowest rank, in ``count`` rounds with a turn for each plan."""
     times = {name: np.empty(count) for name in plans}
     for i in range(count):
         for name, plan in plans.items():
@@ -69,7 +69,7 @@ def rounds(
 
 
 def main() -> None:
-    """Parse, measure, print on rank 0."""
+    """Measure what the command line asks for, and print it on rank 0."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="8,16777216,268435456", help="bytes, joined by commas")
     parser.add_argument("--algorithms", default="recursive_doubling,ring,sharded_ps")

@@ -1,11 +1,12 @@
-"""Write what every predictor answers to fixed questions, or compare the answers with a file.
+"""Write the answers of every predictor to fixed questions, or compare them with a file.
 
     python benchmarks/predictions.py --write FILE
     python benchmarks/predictions.py --compare FILE
 
-A change that only moves or renames code may change no prediction: ``--compare`` demands equality to
-1e-12 of each number (the order of additions) and exits with 1 otherwise. The machines are made up,
-so every computer gives the same numbers. It takes a minute or two of one core.
+A change that only moves or renames code must not change any prediction. ``--compare`` requires
+equality to 1e-12 of each number (because additions may be reordered) and exits with 1 otherwise.
+The machines are invented, so that every computer gives the same numbers. Takes a minute or two of
+one core.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def measured_map(ranks: int, cores: int, transport: str) -> Topology:
 
 
 def schedules(collective: str, ranks: int) -> Iterator[tuple[str, Schedule]]:
-    """All algorithms of a collective that run on so many ranks."""
+    """All algorithms of a collective that support this number of ranks."""
     for name in algorithms(collective):
         try:
             yield name, draft(collective, name, ranks)
@@ -96,7 +97,7 @@ def schedules(collective: str, ranks: int) -> Iterator[tuple[str, Schedule]]:
 
 
 def by_costs() -> Answers:
-    """Every algorithm on link costs: measured over MPI, in shared memory, with shared cores."""
+    """Predictions from link costs for every algorithm: over MPI, shm, and with shared cores."""
     maps = {"mpi": measured_map(4, 4, "mpi"), "shm": measured_map(4, 4, "shm")}
     maps["crowd"] = measured_map(4, 2, "shm")
     fits = {name: load_fit(dump_fit([fit_map(map_)])) for name, map_ in maps.items()}
@@ -119,7 +120,7 @@ def by_costs() -> Answers:
 
 
 def by_network() -> Answers:
-    """Every algorithm on named machines and on a measured map."""
+    """Predictions for every algorithm on named machines and on a measured map."""
     for text in (*NETWORKS, "map"):
         for ranks in (3, 8) if "buffer" in text else (2, 8, 16):
             try:
@@ -139,7 +140,7 @@ def by_network() -> Answers:
 
 
 def by_nccl() -> Answers:
-    """NCCL's own model on one and on several nodes."""
+    """Predictions of NCCL's own model on one node and on several."""
     log = "\n".join(PIECES)
     for sm, ranks, nodes in ((70, 8, 1), (80, 16, 2), (90, 8, 1), (90, 32, 4), (100, 16, 2)):
         for collective in ("allreduce", "reduce_scatter", "allgather", "broadcast", "reduce"):
@@ -147,7 +148,7 @@ def by_nccl() -> Answers:
 
 
 def by_bucket() -> Answers:
-    """Synchronous steps whose exchanges overlap the backward pass."""
+    """Predictions of synchronous steps whose exchanges overlap the backward pass."""
     for number in range(20):
         ready = [0.001 * (i + 1) * (1 + number % 3) for i in range(12)]
         yield f"bucket {number}", bucket_seconds(ready, number)
@@ -159,19 +160,19 @@ def by_bucket() -> Answers:
 def costs_seconds(
     collective: str, schedule: Schedule, fit: Fit, asked: Sequence[int], in_place: bool
 ) -> list[float]:
-    """Seconds at each size by a fit."""
+    """Seconds at each size, predicted by a fit."""
     operation = Operation.of(schedule, collective, in_place=in_place)
     return FitPredictor(fit).on(schedule.nranks).seconds(operation, asked).tolist()
 
 
 def assumed_seconds(schedule: Schedule) -> list[float]:
-    """Seconds on a machine of which nothing is known."""
+    """Seconds on a machine without measured parameters."""
     predictor = choose_predictor(assumed_machine())
     return predictor.seconds(Operation.of(schedule, "allreduce"), SIZES).tolist()
 
 
 def lower_bound(collective: str, ranks: int, fit: Fit) -> list[float | None]:
-    """The lower bound at each size, None where there is none."""
+    """The lower bound at each size, or None."""
     found = FitPredictor(fit).on(ranks).lower_bound(collective, ranks, SIZES[1:])
     return [None] if found is None else found.tolist()
 
@@ -184,7 +185,7 @@ def winners(collective: str, ranks: int, fit: Fit) -> list[float]:
 
 
 def network_numbers(collective: str, schedule: Schedule, network: Network) -> list[float]:
-    """At each size the seconds, its parts, and the sum of what all links carry."""
+    """The seconds at each size, their parts, and the sum of the bytes on all links."""
     predictor = NetworkPredictor(Machine(network=network))
     simulation = predictor.simulation(Operation.of(schedule, collective))
     numbers = []
@@ -195,7 +196,7 @@ def network_numbers(collective: str, schedule: Schedule, network: Network) -> li
 
 
 def nccl_seconds(log: str, sm: int, ranks: int, nodes: int, collective: str) -> list[float | None]:
-    """Seconds by NCCL's model at each size."""
+    """Seconds at each size by NCCL's model."""
     predictor = NcclPredictor(machine_from_log(log, sm, ranks, nodes))
     operation = Operation(collective, "library", ranks)
     if predictor.refusal(operation):
@@ -217,7 +218,7 @@ def bucket_seconds(ready: Sequence[float], number: int) -> list[float]:
 
 
 def answers() -> dict[str, Sequence[float | None]]:
-    """All questions with their answers; says on stderr how long each part took."""
+    """All questions with their answers. Prints on stderr how long each part took."""
     found: dict[str, Sequence[float | None]] = {}
     for part in (by_costs, by_network, by_nccl, by_bucket):
         begin, before = time.process_time(), len(found)
@@ -230,7 +231,7 @@ def answers() -> dict[str, Sequence[float | None]]:
 def differences(
     now: dict[str, Sequence[float | None]], frozen: dict[str, Sequence[float | None]]
 ) -> list[str]:
-    """A line for each question whose answers differ by more than 1e-12 of themselves."""
+    """A line for each question whose answers differ by more than a factor of 1e-12."""
     lines = [f"only in one: {name}" for name in now.keys() ^ frozen.keys()]
     for name in now.keys() & frozen.keys():
         a, b = now[name], frozen[name]

@@ -4,10 +4,10 @@
     python benchmarks/qualify_campaigns.py run --healthy --from 0 --to 20 --out FILE
     python benchmarks/qualify_campaigns.py show FILE
 
-FILE: ``benchmarks/results/qualify-campaigns.jsonl``, or one of your own.
+FILE: ``benchmarks/results/qualify-campaigns.jsonl``, or another file.
 
-Campaign number n always has the same 0 to 3 faults of 16 hosts, links and uplinks; see `FAULTS`. A
-campaign that is in the file already is left out, so that a later run goes on; each line has the
+Campaign number n always has the same 0 to 3 faults of 16 hosts, links and uplinks; see `FAULTS`.
+Campaigns that the file already has are skipped, so that a later run continues. Each line has the
 code's version and the machine. ``--keep FOLDER`` keeps the run directories.
 """
 
@@ -37,9 +37,9 @@ HERE = Path(__file__).parent
 
 
 class Fault(NamedTuple):
-    """A fault: what is wrong, its subject as verdicts name it, options, and states that name it.
+    """A fault: description, kind and subject as in verdicts, options, and states that detect it.
 
-    ``share`` of the rate that is left, 0 for faults without.
+    ``share``: the fraction of the rate that is left; 0 for faults that do not slow.
     """
 
     what: str
@@ -130,7 +130,7 @@ FAULTS: tuple[Callable[[random.Random, int, Path], Fault], ...] = (
 
 
 def drawn(number: int, tools: Path) -> list[Fault]:
-    """The faults of a campaign: 0 to 3, of different hosts, one uplink at most."""
+    """The faults of a campaign: 0 to 3, on different hosts, one uplink at most."""
     draw = random.Random(SEED * 1000 + number)
     hosts = draw.sample(range(HOSTS), draw.randint(0, 3))
     faults = [draw.choice(FAULTS)(draw, host, tools) for host in hosts]
@@ -151,12 +151,12 @@ def in_cluster(faults: Sequence[Fault], words: Sequence[str]) -> list[str]:
 
 
 def where() -> dict[str, object]:
-    """The version of the code and the machine, which every line has."""
+    """The version of the code and the machine, for every line."""
     return {"revision": revision(), "machine": f"{cpu_model()}, {len(cores())} cores"}
 
 
 def described(faults: Sequence[Fault]) -> list[dict[str, object]]:
-    """Faults as a line has them: without options, which name files of this machine."""
+    """The faults for a line, without their options, which name files of this machine."""
     return [
         {name: value for name, value in one._asdict().items() if name != "options"}
         for one in faults
@@ -164,7 +164,7 @@ def described(faults: Sequence[Fault]) -> list[dict[str, object]]:
 
 
 def campaign(number: int, healthy: bool, keep: Path | None = None) -> dict[str, object]:
-    """Run one campaign; returns what was put in and what came out.
+    """Run one campaign. Returns its line: the faults, and the result.
 
     ``keep``: a folder for its run directory.
     """
@@ -208,7 +208,7 @@ def campaign(number: int, healthy: bool, keep: Path | None = None) -> dict[str, 
 
 
 class Judged(NamedTuple):
-    """Outcomes of the faults of a campaign, and the subjects that were accused without one."""
+    """Outcomes of the faults of a campaign, and the subjects that were accused without a fault."""
 
     outcomes: list[tuple[str, str]]
     accused: list[str]
@@ -272,7 +272,7 @@ def shown(campaigns: Sequence[dict[str, object]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Run campaigns, or show those of a file."""
+    """Run campaigns, or show those in a file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run")

@@ -1,12 +1,12 @@
-"""What others do to find a bad host, on the emulated clusters of `qualify_campaigns`.
+"""Other methods to find a bad host, on the emulated clusters of `qualify_campaigns`.
 
     python benchmarks/qualify_methods.py run --from 0 --to 5 --out methods.jsonl
     python benchmarks/qualify_methods.py show methods.jsonl campaigns.jsonl
 
-The methods are those of `qualify_simulation`, their launches those of ``busbar qualify``, with its
-deadlines. They are told the rate of a good host. A launch of two hosts is bad to them below 0.95 of
-it, one of more hosts below 0.8 of what that rate promises. `show` has ``busbar qualify`` beside
-them, from the campaigns with the same faults.
+The methods are those of `qualify_simulation`. Their launches are those of ``busbar qualify``, with
+its deadlines. They know the rate of a good host: a launch of two hosts is bad below 0.95 of it, a
+launch of more hosts below 0.8 of the rate predicted from it. `show` also shows ``busbar qualify``,
+from the campaigns with the same faults.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from bench.qualify.together import SHORT
 
 OTHERS = ("bisection", "one reference", "growing ring")
 _LIMIT_S = 900
-# Of the port's rate, what a pair of good hosts reaches one way (median of 120 pairs, 0.993).
+# The share of the port's rate that a pair of good hosts reaches (median of 120 pairs: 0.993).
 _PORT, _SLOW = 0.99 * RATE_MBIT * 1e6 / 8, 0.95
 
 
 class _Kept:
-    """Keeps observations in memory; see `bench.qualify.engine.Watcher`."""
+    """Stores observations in memory; see `bench.qualify.engine.Watcher`."""
 
     def __init__(self) -> None:
         self.seen: list[Observation] = []
 
-    def decided(self, decision: Decision, observations: Sequence[Observation]) -> None:
-        """Nothing to do."""
+    def decided(self, decision: Decision) -> None:
+        """Do nothing."""
 
     def observed(self, observation: Observation) -> None:
-        """Keep it."""
+        """Store the observation."""
         self.seen.append(observation)
 
 
 def inside(method: str) -> dict[str, object]:
-    """Carry a method out on the hosts of the cluster that this process runs in."""
+    """Run a method on the hosts of the cluster that this process runs in."""
     words = ["--hosts", ",".join(hosts_of(HOSTS)), "-o", "none"]
     command = QualifyCommand.parse(words, QualifyCommand.make_parser())
     engine: Engine = command._engine(command._new(), choose(None, (), "ssh", {}))
@@ -71,7 +71,7 @@ def inside(method: str) -> dict[str, object]:
 
 
 def one(number: int, method: str) -> dict[str, object]:
-    """Run a method on the cluster and faults of a campaign."""
+    """Run a method on the cluster and faults of a campaign. Returns its line."""
     with tempfile.TemporaryDirectory() as folder:
         faults = drawn(number, Path(folder))
         words = in_cluster(faults, [sys.executable, __file__, "inside", method])
@@ -85,11 +85,11 @@ def one(number: int, method: str) -> dict[str, object]:
 
 
 def _of_method(line: dict[str, Any]) -> tuple[int, int, set[str]]:
-    """Bad hosts that were accused, bad hosts, and healthy hosts that were accused."""
+    """Number of bad hosts accused, number of bad hosts, and the healthy hosts that were accused."""
     bad = {
         fault["subject"][0]
         for fault in line["faults"]
-        # No method but ours looks at software, links and uplinks.
+        # Only `busbar qualify` checks software, links and uplinks.
         if fault["kind"] == "host" and fault["what"] != "other version"
     }
     odd = {f["subject"][0] for f in line["faults"] if f["what"] == "other version"}
@@ -135,7 +135,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run methods, one method inside a cluster, or show what files have."""
+    """Run methods, run one method inside a cluster, or show the results in files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run")

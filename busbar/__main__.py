@@ -1,4 +1,4 @@
-"""``python -m busbar`` is ``busbar``."""
+"""``python -m busbar`` is the same as ``busbar``."""
 
 from busbar.door import busbar
 

@@ -1,34 +1,34 @@
-"""`busbar.bench` is `bench`: our other packages under a name that nobody else's package has.
+"""Aliases of our packages, such as `busbar.bench` for `bench`, which no other package can have.
 
-Either name gives the same module object, of every module below them, too. This module is loaded
-with `busbar` and imports nothing before somebody asks for an alias.
+Both names give the same module object, and so do the modules inside the packages. This module is
+loaded with `busbar`. It imports nothing else until an alias is imported.
 """
 
 from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False  # as typing has it, which takes longer to load than this
+TYPE_CHECKING = False  # type checkers take it for True; typing itself is slow to import
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import CodeType, ModuleType
     from typing import Any
 
-#: The top-level names beside `busbar`.
+#: Our top-level packages other than `busbar`.
 ROOMS = ("bench", "collectives", "native", "reports", "topology")
 
 
 class AliasFinder:
-    """Finds ``busbar.bench.options`` where ``bench.options`` is; one of `sys.meta_path`."""
+    """A finder for `sys.meta_path` that finds ``bench.options`` as ``busbar.bench.options``."""
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module of that name; None for a name that is no alias, or where there is none.
+        """The spec of an alias's module; None if the name is no alias or the module does not exist.
 
-        Raises ImportError where somebody else's package has the real name.
+        Raises ImportError if another project's package has the real name.
         """
         house, _, real = name.partition(".")
         if house != "busbar" or real.partition(".")[0] not in ROOMS:
@@ -55,7 +55,7 @@ class _AliasLoader:
         self._real = real
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module itself."""
+        """The module with the real name."""
         from importlib import import_module
 
         module = import_module(self._real)
@@ -63,13 +63,13 @@ class _AliasLoader:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its own spec back, which the import of the alias has replaced."""
+        """Restore the module's own spec, which the import of the alias has replaced."""
         module.__spec__ = self._spec
         if self._real == "topology":
             module.__class__ = _callable_module()
 
     def get_code(self, name: str) -> CodeType | None:
-        """The module's code, which ``python -m`` runs. Raises ImportError where there is none."""
+        """The module's code, for ``python -m``. Raises ImportError if the module has none."""
         from importlib.util import find_spec
 
         spec = find_spec(self._real)
@@ -85,26 +85,26 @@ def _check(alias: str) -> None:
     from busbar.process import load
 
     try:
-        load("busbar.rooms:check_rooms")()  # by name, since that module knows this one
+        load("busbar.rooms:check_rooms")()  # by name, since that module imports this one
     except Unavailable as error:
         raise ImportError(str(error), name=alias) from None
 
 
 def _callable_module() -> type[ModuleType]:
-    """The class of a module that is called as the function of its name, `busbar.topology`."""
+    """A module class that can be called: `busbar.topology` is both a package and a function."""
     from types import ModuleType
 
     class CallableModule(ModuleType):
-        """A package that stands where `busbar` has a function."""
+        """A package with the name of a function of `busbar`."""
 
         def __call__(self, *args: Any, **keywords: Any) -> Any:
-            """Call the function."""
+            """Call the function of `busbar` that has the module's name."""
             return sys.modules["busbar"].__getattr__(self.__name__)(*args, **keywords)
 
     return CallableModule
 
 
 def install() -> None:
-    """Make the aliases known to ``import``, before the finder of files looks for them."""
+    """Put `AliasFinder` before the other finders of ``import``."""
     if AliasFinder not in sys.meta_path:
         sys.meta_path.insert(0, AliasFinder)

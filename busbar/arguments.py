@@ -1,6 +1,6 @@
-"""Command-line parsers that raise one-line errors of our own, and bounded numbers for options.
+"""Command-line parsers that raise errors of one line, and converters for bounded numbers.
 
-The meaning of the options is up to the caller.
+This module does not know what options mean.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from busbar.errors import BusbarError, Unsupported
 from busbar.installation import busbar_version, revision
 from busbar.launchers import speaks
 
-# As long as any bound of a whole number; int() itself refuses thousands of digits, by another
-# error.
+# Enough digits for all bounds of whole numbers. int() would raise another error for thousands of
+# digits.
 _DIGITS = re.compile(r"\s*([+-]?[0-9]{1,18})\s*", re.ASCII)
 _SHOWN = 40
 _SIZE = re.compile("[0-9]+[KMGT]i?B?", re.IGNORECASE)
@@ -40,8 +40,8 @@ def unknown(
 ) -> Unsupported:
     """The error for an unknown name, which suggests the nearest known one.
 
-    ``of``: whose names they are, if that is not obvious. ``elsewhere``: what other programs call
-    a known one.
+    ``of``: what has these names, as the beginning of the message. ``elsewhere``: names that other
+    programs use, with the known name for each.
     """
     names = list(known)
     near = (elsewhere or {}).get(word) or next(iter(_near(word, names)), "")
@@ -51,7 +51,7 @@ def unknown(
 
 
 def _near(word: str, names: Sequence[str]) -> list[str]:
-    """The names most like a word, the nearest first, whatever its case and its dashes."""
+    """The names most similar to a word, apart from case and dashes; the nearest first."""
     plain = {re.sub(r"[-_ ]", "", name.lower()): name for name in reversed(names)}
     plain_word = re.sub(r"[-_ ]", "", word.lower())
     return [plain[near] for near in difflib.get_close_matches(plain_word, plain)]
@@ -104,10 +104,10 @@ def number(low: float, most: float, what: str) -> Callable[[str], float]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises Unsupported where argparse would print its usage and exit.
+    """A parser that raises Unsupported when argparse would print its usage and exit.
 
-    It has ``--version``, accepts no abbreviations, prints on the launcher's rank 0 only, and
-    answers a shell's completion (`busbar.completion`).
+    It has ``--version``, accepts no abbreviations, prints only on the launcher's rank 0, and
+    supports completion in a shell (`busbar.completion`).
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -118,7 +118,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action=_Version, nargs=0, help=text)
 
     def group(self, title: str = "", alternatives: str = "") -> argparse._ActionsContainer:
-        """The group of options of this title, or of its alternatives, of which one may be given."""
+        """The group of options with this title; with ``alternatives`` one of exclusive options."""
         if not title and not alternatives:
             return self
         key = title, alternatives
@@ -131,10 +131,10 @@ class Parser(argparse.ArgumentParser):
         return self._groups[key]
 
     def words(self, values: Mapping[str, object], of: str = "") -> list[str]:
-        """The command line that gives options these values, by their long names.
+        """The command line that sets options to ``values``, given by the options' long names.
 
-        A switch is there or not; a list is joined by commas. Raises Unsupported for a name that no
-        option has; ``of``: the beginning of that message.
+        A true value adds a switch; lists are joined by commas. Raises Unsupported if no option has
+        a name; ``of``: the beginning of that message.
         """
         known: dict[str, tuple[str, argparse.Action]] = {}
         for action in self._actions:
@@ -158,20 +158,20 @@ class Parser(argparse.ArgumentParser):
         return words
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; words that are left over are kept for the error message."""
+        """Parse as argparse does; keeps words that no option takes for the error message."""
         completing(self, sys.argv[1:] if args is None else args)
         parsed, self._left = super().parse_known_args(args, namespace)
         return parsed, self._left
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """As argparse's; a converter may raise an error of ours, which then names its option."""
+        """Convert as argparse does; the message of a `BusbarError` then names the option."""
         try:
             return super()._get_value(action, arg_string)
         except BusbarError as error:
             raise argparse.ArgumentError(action, str(error)) from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """As argparse's; the error ends with the choice that may be meant."""
+        """Check as argparse does; the error ends with the most similar choice."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
@@ -180,7 +180,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"{error.message}{meant}") from None
 
     def error(self, message: str) -> NoReturn:
-        """Raise Unsupported, with the option that may be meant and where to find help."""
+        """Raise Unsupported, with the most similar option and a hint at ``--help``."""
         wrong = next((word for word in self._left if word.startswith("--")), "")
         known = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
         meant = _meant(wrong[2:].partition("=")[0], known, "--") if wrong else ""
@@ -196,7 +196,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _text(value: object) -> str:
-    """An option's value as a command line has it."""
+    """An option's value as the text of a command line."""
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, (list, tuple)):
@@ -208,7 +208,7 @@ class _Version(argparse.Action):
     """``--version``, with the revision if this is a git checkout."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        """Print it to standard output and exit."""
+        """Print the version to standard output and exit."""
         commit = revision()
         known = f" ({commit[:12]})" if commit else ""
         parser._print_message(f"busbar {busbar_version()}{known}\n", sys.stdout)

@@ -1,7 +1,7 @@
 """The command ``busbar``: ``busbar allreduce``, ``busbar topology pick``, ``busbar reports show``.
 
-This is the only module of the package that knows the rooms, and it knows them by name only: a
-command is loaded when it is run. ``python -m`` goes the same way.
+Of this package only this module names commands of other packages, as text: a command is loaded when
+it is run. ``python -m PACKAGE`` runs the same commands.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from busbar.completion import completing
 from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
-#: Names that OSU's users know, and the benchmark that answers them here.
+#: Names of OSU's benchmarks, and the benchmark of Busbar that measures the same.
 _ELSEWHERE = dict.fromkeys(("latency", "bandwidth", "osu_latency", "osu_bw", "osu_bibw"), "pt2pt")
-#: Rooms with commands of their own, whose errors begin with the room's name.
+#: Packages that have several commands; errors of these begin with the package's name.
 ROOMS = ("topology", "collectives", "reports")
-#: All commands but the benchmarks, which are found by their names: a summary, and where it is.
+#: All commands except the benchmarks: a summary, and where the command is defined.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "topology": ("map a machine, check it, pick GPUs", "topology.commands:TABLE"),
     "collectives": ("see, prove, cost and simulate", "collectives.commands:TABLE"),

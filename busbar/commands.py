@@ -1,4 +1,4 @@
-"""Commands: what one is, tables of them, and how the words of a command line reach one.
+"""The base class of commands, and tables of commands, which run the one that the first word names.
 
 A table names its commands as text: a command is loaded when it is run or listed.
 """
@@ -17,24 +17,24 @@ from busbar.process import load
 
 
 class Command(OptionGroup):
-    """A command: its fields are its options, and its docstring is what ``--help`` says of it.
+    """A command. Its fields are its options, and its docstring is the description in ``--help``.
 
-    ``USAGE``: where it is not made from the options. ``EPILOG``: the end of ``--help``; with lines
-    of its own it is shown line by line. Both take ``%(prog)s``.
+    ``USAGE``: replaces the usage that argparse makes from the options. ``EPILOG``: the end of
+    ``--help``; its line breaks are kept. ``%(prog)s`` in both is the command's name.
     """
 
     USAGE: ClassVar[str | None] = None
     EPILOG: ClassVar[str | None] = None
 
     def run(self) -> int:
-        """Run it; gives the exit status. Raises our errors."""
+        """Run the command; returns the exit status. Raises `BusbarError`."""
         raise NotImplementedError
 
     @classmethod
     def start(cls, name: str, argv: Sequence[str], commands: Sequence[str] = ()) -> int:
-        """Run it with these words; gives the exit status. Raises our errors.
+        """Run the command with the words ``argv``; returns the exit status. Raises `BusbarError`.
 
-        ``name``: as behind ``python -m``. ``commands``: other first words that a shell offers.
+        ``name``: as after ``python -m``. ``commands``: further first words for shell completion.
         """
         raw = "\n" in (cls.EPILOG or "")
         parser = cls.make_parser(
@@ -50,9 +50,9 @@ class Command(OptionGroup):
 
 
 class CommandTable(NamedTuple):
-    """The commands of a room by name, as ``module:Class`` behind the prefix ``package``.
+    """The commands of a package by name, each as ``module:Class`` after the prefix ``package``.
 
-    ``default``: the command for words of which the first is no name.
+    ``default``: the command that runs if the first word is no command's name.
     """
 
     description: str
@@ -61,7 +61,7 @@ class CommandTable(NamedTuple):
     default: str = ""
 
     def start(self, name: str, argv: Sequence[str]) -> int:
-        """Run the command that the first word names, as `Command.start`."""
+        """Run the command that the first word names; see `Command.start`."""
         if argv and argv[0] in self.entries:
             return self.load(argv[0]).start(f"{name} {argv[0]}", argv[1:])
         if self.default:
@@ -75,6 +75,6 @@ class CommandTable(NamedTuple):
         return 0
 
     def load(self, name: str) -> type[Command]:
-        """The command of a name; the default for the empty one."""
+        """Load the command called ``name``; the default command if ``name`` is empty."""
         command: type[Command] = load(self.package + self.entries.get(name, self.default))
         return command

@@ -9,7 +9,7 @@ import argparse
 import os
 from collections.abc import Iterable, Sequence
 
-# Set by argcomplete's shell function, and by us once it is at work: it parses with our parsers.
+# Set by argcomplete's shell function; and set here before argcomplete runs and calls our parsers.
 _ASKED, _AT_WORK = "_ARGCOMPLETE", "_BUSBAR_COMPLETES"
 
 
@@ -46,10 +46,10 @@ def completing(
 
 
 def offer(action: object, names: Iterable[str]) -> None:
-    """Let an option's value, names joined by commas, be completed by these names."""
+    """Let a shell complete an option's value, which is one or more of ``names`` with commas."""
 
     def completer(prefix: str, **_: object) -> list[str]:
         before, comma, _word = prefix.rpartition(",")
         return [f"{before}{comma}{name}" for name in names]
 
-    vars(action)["completer"] = completer  # where argcomplete looks for it
+    vars(action)["completer"] = completer  # the attribute that argcomplete reads

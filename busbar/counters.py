@@ -1,4 +1,4 @@
-"""Counters of the kernel about a process and all that runs beside it, and what lies between two.
+"""Kernel counters that show what disturbed a rank: read them twice and take the difference.
 
 For the calling thread: context switches, migrations, and the time in which it was runnable but had
 no core. For its host: CPU time of other programs, steal time of the hypervisor, and core
@@ -21,10 +21,11 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Look(NamedTuple):
-    """The kernel's counters at one time, in seconds.
+    """The kernel's counters at the time ``at``; times are in seconds.
 
-    ``machine``: which kernel, for hosts that are emulated share one. ``waited``: the thread was
-    runnable without a core. ``mine``: CPU time of this process.
+    ``machine``: identifies the kernel; emulated hosts share one. ``switches``, ``forced``:
+    voluntary and involuntary context switches. ``waited``: time in which the thread was runnable
+    without a core. ``mine``: CPU time of this process. ``busy``, ``steal``: of all ``cpus`` cores.
     """
 
     machine: str
@@ -45,9 +46,9 @@ def look(
     devices: Path = Path("/sys/devices/system/cpu"),
     clock: Callable[[], float | None] = lambda: None,
 ) -> Look:
-    """Count now. The calling thread is the one that is counted.
+    """Read the counters of the calling thread and its host.
 
-    ``clock``: measures its core's clock in Hz; where that gives None the kernel is asked.
+    ``clock``: measures the core's frequency in Hz; if it returns None, the kernel's value is read.
     """
     usage = resource.getrusage(resource.RUSAGE_THREAD)
     busy, steal, cpus = _stat(proc / "stat")
@@ -67,7 +68,7 @@ def look(
 
 
 def _stat(path: Path) -> tuple[float | None, float, int]:
-    """Seconds that all cores were busy for this system and stolen from it, and how many there are.
+    """Busy seconds and stolen seconds of all cores together, and the number of cores.
 
     Columns as in proc(5): user nice system idle iowait irq softirq steal; guest is part of user.
     """
@@ -93,9 +94,9 @@ def _migrations(path: Path) -> int | None:
 
 
 def _waited(path: Path) -> float | None:
-    """Seconds that the thread was ready without a core; None where the kernel does not tell.
+    """Seconds that the thread was runnable without a core; None if the kernel does not report them.
 
-    The file has nanoseconds on a core, nanoseconds ready without one, and time slices (Linux,
+    The file has nanoseconds on a core, nanoseconds runnable without a core, and time slices (Linux,
     Documentation/scheduler/sched-stats.rst).
     """
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -104,7 +105,7 @@ def _waited(path: Path) -> float | None:
 
 
 def _hz(proc: Path, devices: Path) -> float | None:
-    """How fast the core that this thread is on goes; None where nobody says."""
+    """The frequency in Hz of the core that this thread is on; None if it is not reported."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         core = int((proc / "thread-self/stat").read_text().rpartition(")")[2].split()[36])
         path = devices / f"cpu{core}/cpufreq/scaling_cur_freq"
@@ -113,7 +114,7 @@ def _hz(proc: Path, devices: Path) -> float | None:
 
 
 def between(before: Look, after: Look) -> dict[str, Any]:
-    """The noise that one rank saw between two readings."""
+    """The increase of each counter of one rank between two readings."""
     names = ("switches", "forced", "migrations", "waited", "mine", "busy", "steal")
     pairs = {name: (before._asdict()[name], after._asdict()[name]) for name in names}
     return {
@@ -126,13 +127,13 @@ def between(before: Look, after: Look) -> dict[str, Any]:
 
 
 def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The ranks' together, as a record keeps it.
+    """The noise on all ranks as a record keeps it, from each rank's result of `between`.
 
-    By rank ``switches`` (it slept), ``forced`` (lost its core, or yielded it to whoever wants it),
-    ``migrations`` and ``hz`` (least of the two looks); by machine ``steal`` and ``others``: the
-    cores' time that went to a hypervisor's other guests, and to what is no rank of this run, as
-    shares of all cores. What is unknown is left out. /proc/stat counts ticks: of less than
-    about a tenth of a second steal and others are not told.
+    For each rank ``switches`` (the rank slept), ``forced`` (it lost or yielded its core),
+    ``migrations`` and ``hz`` (the lower of the two readings). For each machine, as shares of all
+    cores' time, ``steal`` (the hypervisor's other guests) and ``others`` (processes that are no
+    ranks of this run). Unknown values are left out; also the shares if the readings are less than
+    about 0.1 s apart, since /proc/stat counts ticks.
     """
     noise: dict[str, Any] = {}
     for name in ("switches", "forced", "migrations"):
@@ -158,7 +159,7 @@ def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def waiting(counters: Mapping[str, Any]) -> float:
-    """The share of time in which a rank was ready without a core; 0 where that is not told."""
+    """The share of time in which a rank was runnable without a core; 0 if that is not known."""
     if not counters["waited"] or counters["seconds"] <= 0:
         return 0.0
     return float(min(1.0, max(0.0, counters["waited"] / counters["seconds"])))

@@ -1,4 +1,4 @@
-"""CPU and node sets in the two spellings of Linux: lists (0-3,8) and masks (ff,ffffffff)."""
+"""Sets of CPUs and nodes in the two formats of Linux: lists (0-3,8) and masks (ff,ffffffff)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_CPU = 1 << 16
 def members(text: str) -> list[int] | None:
     """The numbers of a list such as ``0-3,8``, in order.
 
-    None if it is none or goes past MAX_CPU.
+    None if the text is no such list or has a number of MAX_CPU or more.
     """
     cpus: set[int] = set()
     for part in text.strip().split(","):
@@ -25,7 +25,7 @@ def members(text: str) -> list[int] | None:
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """The list ``0-3,8`` of some numbers."""
+    """Numbers as a list such as ``0-3,8``."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][1] + 1:
@@ -36,9 +36,9 @@ def listed(numbers: Iterable[int]) -> str:
 
 
 def from_mask(text: str, word_bits: int = 32) -> str | None:
-    """The list of a mask whose words are separated by commas, highest first; None if it is none.
+    """Convert a mask, with commas between its words and the highest first, to a list; or None.
 
-    hwloc writes 0x before its words and leaves zero words empty; cloud files shorten words.
+    hwloc writes 0x before words and leaves zero words empty; cloud files lack leading zeros.
     """
     value = 0
     for word in text.strip().split(","):
@@ -52,7 +52,7 @@ def from_mask(text: str, word_bits: int = 32) -> str | None:
 
 
 def mask(numbers: Iterable[int]) -> str:
-    """The mask, in words of 32 bits, of some numbers."""
+    """Numbers as a mask in words of 32 bits, separated by commas."""
     value = sum(1 << number for number in set(numbers))
     words = max(1, -(-value.bit_length() // 32))
     return ",".join(f"{value >> 32 * n & 0xFFFFFFFF:08x}" for n in reversed(range(words)))

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The first, light module that a command loads: from here on an interrupt causes no traceback."""
+"""Entry points of commands. This small module is loaded first, so Ctrl-C causes no traceback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 from busbar.status import INTERRUPTED
 
-TYPE_CHECKING = False  # as typing has it, which takes longer to load than this
+TYPE_CHECKING = False  # type checkers take it for True; typing itself is slow to import
 if TYPE_CHECKING:
     from typing import NoReturn
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 def leave(name: str, target: str, *words: str) -> NoReturn:
     """Run a command with ``words`` and this process's arguments, then exit with its status.
 
-    ``name``: prefix of its errors. ``target``: its function as ``module:function``. It is loaded
-    here and not earlier, so that failures while loading are handled too.
+    ``name``: prefix of the command's errors. ``target``: its function as ``module:function``, which
+    is loaded here and not earlier, so that errors while loading are handled, too.
     """
     try:
         from busbar.process import serve
 
         status = serve(name, lambda: _opened(target, [*words, *sys.argv[1:]]))
-    except KeyboardInterrupt:  # before `serve` could see to it, or after
+    except KeyboardInterrupt:  # raised before or after `serve`, which handles it itself
         status = INTERRUPTED
     from signal import SIG_DFL, SIGINT, signal
 
-    signal(SIGINT, SIG_DFL)  # the interpreter's own end has only tracebacks for an interrupt
+    signal(SIGINT, SIG_DFL)  # while the interpreter exits, an interrupt would print a traceback
     sys.exit(status)
 
 
@@ -39,5 +39,5 @@ def _opened(target: str, words: list[str]) -> int:
 
 
 def busbar() -> NoReturn:
-    """The console script."""
+    """Run the console script ``busbar``."""
     leave("busbar", "busbar.cli:main")

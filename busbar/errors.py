@@ -1,4 +1,4 @@
-"""The errors that this project raises on purpose: a one-line message and an exit status each.
+"""The errors that Busbar raises on purpose, each with a one-line message and an exit status.
 
 `busbar.process` prints the message and exits with the status.
 """
@@ -8,18 +8,18 @@ from __future__ import annotations
 from busbar.installation import extra
 from busbar.status import BAD, MISSING, RANK_LOST
 
-#: The most characters of a probe's reason, since it may quote a long text.
+#: The most characters of a probe error's reason, which may quote a long text.
 LONGEST = 1000
 
 
 class BusbarError(Exception):
-    """Something a user can act on: the message names what, where and the remedy."""
+    """An error that the user can correct: the message says what is wrong, where, and the remedy."""
 
     exit_status: int = BAD
 
 
 class ScheduleError(BusbarError):
-    """A schedule is inconsistent, or does not do what its collective requires."""
+    """A schedule is inconsistent, or its result is not that of its collective."""
 
 
 class Unsupported(BusbarError):
@@ -27,11 +27,11 @@ class Unsupported(BusbarError):
 
 
 class ReportError(BusbarError):
-    """A file that cannot be read in its format, or a question that it cannot answer."""
+    """A file cannot be read in its format, or lacks what is needed for the request."""
 
 
 class Unavailable(BusbarError):
-    """Something that is not on this machine: a library, a device, a launcher."""
+    """Something is missing on this machine: a library, a device, a launcher."""
 
     exit_status = MISSING
 
@@ -55,12 +55,12 @@ class StoreError(ReportError):
 
 
 class ProbeError(BusbarError):
-    """A source that cannot be read, or a text that cannot be understood.
+    """A source of a map cannot be read, or its text cannot be parsed.
 
     Attributes:
-        source: the format or probe that gave up, such as ``topo -m``.
-        line: the 1-based line of the text, or ``None`` where a line means nothing.
-        reason: what is wrong and, where there is one, the remedy; one sentence.
+        source: the format or probe that failed, such as ``topo -m``.
+        line: the line of the text, counted from 1; None if the error has no line.
+        reason: what is wrong and, if there is one, the remedy; one sentence.
 
     """
 

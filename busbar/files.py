@@ -1,4 +1,4 @@
-"""Files and drawings: complete at every moment, with one writer each, read up to a bound."""
+"""Write files and figures completely or not at all, lock them, and read files up to a size."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from busbar.installation import extra
 from busbar.terminal import make_lines_printable
 from busbar.units import format_bytes
 
-# Seconds that a pipe may be without a writer, and between two looks; bytes read at once.
+# Seconds to wait for a pipe's writer, seconds between two checks, and bytes that are read at once.
 _WRITER_S, _TICK_S, _PIECE = 5.0, 0.05, 1 << 20
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file whole, or not at all. Raises StoreError."""
+    """Write a file completely or not at all. Raises StoreError."""
     write_all([(path, data)])
 
 
 def write_all(files: Iterable[tuple[Path, bytes]]) -> None:
-    """Write all of these files or none: first beside their places, then into place.
+    """Write all of these files or none: temporary files are written, then renamed.
 
-    Files may come one at a time, so that not all of them are in memory. A pipe, a terminal or
+    ``files`` is iterated once, so that not all data must be in memory. A pipe, a terminal or
     /dev/null is written to directly and never replaced. Raises StoreError.
     """
     parts: dict[Path, Path] = {}
@@ -57,9 +57,9 @@ def write_all(files: Iterable[tuple[Path, bytes]]) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Give a file new content, at once and on disk. Raises OSError; the file is then as it was.
+    """Replace a file's content atomically and wait for the disk.
 
-    A symbolic link stays; the file that it points to is replaced.
+    A symbolic link stays; its target is replaced. Raises OSError and leaves the file as it was.
     """
     if special(path):
         _through(path, data)
@@ -74,14 +74,14 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def check(path: Path) -> None:
-    """Raise StoreError now if a file could not be written after hours of measuring."""
+    """Raise StoreError if a file cannot be written; called before hours of measuring."""
     folder = path.parent
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; name a file in it")
     if not folder.is_dir():
         raise StoreError(f"{path}: there is no folder {folder}")
     try:
-        if path.is_fifo():  # opened and closed here, its reader would take that for the end
+        if path.is_fifo():  # not opened: closing it would be the end of file for its reader
             if os.access(path, os.W_OK):
                 return
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -99,14 +99,14 @@ def check(path: Path) -> None:
 
 
 def special(path: Path) -> bool:
-    """Whether it is a pipe, a terminal or a device: written to, never replaced."""
+    """True for a pipe, a terminal or a device: these are written to and never replaced."""
     return path.exists() and not path.is_file()
 
 
 def open_special(path: Path) -> int:
-    """Open what is `special` for appending; gives the file's number.
+    """Open a `special` file for appending; returns its file descriptor.
 
-    A pipe without a reader is refused, since opening it would wait for one. Raises OSError.
+    Raises OSError, also for a pipe without a reader, since opening it would block.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
@@ -123,7 +123,7 @@ def open_special(path: Path) -> int:
 
 
 def resolved(path: Path) -> Path:
-    """`Path.resolve`, with an OSError for links in a circle, as Python 3.13 has it."""
+    """`Path.resolve` that raises OSError if links form a loop, as Python 3.13 does."""
     try:
         return path.resolve()
     except RuntimeError:
@@ -131,26 +131,26 @@ def resolved(path: Path) -> Path:
 
 
 class GrowingFile:
-    """A file that is appended to. Where it is no longer the one on disk it is written anew.
+    """A file that is appended to. If it was removed or replaced, it is written again completely.
 
-    Somebody may remove it, or its folder, or put another in its place: what was appended to it
-    would be lost without a word. A `special` file is opened at once, and stays open. Raises
+    A user may remove the file or its folder, or put another file in its place. Appended data would
+    then be lost without an error. A `special` file is opened at once and stays open. Raises
     OSError.
     """
 
     def __init__(self, path: Path, whole: Callable[[], bytes]) -> None:
-        """``whole`` gives all that the file should have, with what is about to be appended."""
+        """``whole`` returns the file's complete content, including the data to be appended."""
         self.path, self._whole = path, whole
         self._special = special(path)
         self._file = open_special(path) if self._special else None
 
     @property
     def special(self) -> bool:
-        """Whether it is a pipe, a terminal or a device."""
+        """True for a pipe, a terminal or a device."""
         return self._special
 
     def grow(self, data: Callable[[], bytes], wait: bool = True) -> None:
-        """Append data, or write the file anew with it, and ``wait`` for the disk."""
+        """Append data, or write the complete file again. ``wait``: wait for the disk."""
         if self._file is not None and (self._special or self._is_there(self._file)):
             append(self._file, data(), wait)
             return
@@ -162,11 +162,11 @@ class GrowingFile:
 
     @property
     def began(self) -> bool:
-        """Whether there is a file with something of ours."""
+        """True if this object has written to the file, or has opened a `special` file."""
         return self._file is not None
 
     def close(self) -> None:
-        """Nothing more is appended."""
+        """Close the file."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -178,9 +178,9 @@ class GrowingFile:
 
 
 def append(file: int, data: bytes, wait: bool = True) -> None:
-    """Append all of the data and ``wait`` for the disk.
+    """Append all of the data. ``wait``: wait for the disk.
 
-    Raises OSError; the file is then as it was.
+    Raises OSError and leaves the file as it was.
     """
     size = os.fstat(file).st_size
     try:
@@ -196,9 +196,9 @@ def append(file: int, data: bytes, wait: bool = True) -> None:
 
 
 def read(path: Path, most: int, error: type[BusbarError] = Unsupported) -> bytes:
-    """A user's file of at most ``most`` bytes, of which no more is read than one byte beyond.
+    """The content of a user's file. Reads at most ``most`` bytes and one more.
 
-    Raises ``error``, which names the file and the reason.
+    Raises ``error``, with the file and the reason, if the file is larger or cannot be read.
     """
     try:
         data = read_some(path, most)
@@ -210,10 +210,10 @@ def read(path: Path, most: int, error: type[BusbarError] = Unsupported) -> bytes
 
 
 def read_some(path: Path, most: int) -> bytes:
-    """All of a user's file, up to one byte beyond ``most``; memory is taken as bytes come.
+    """The content of a user's file, cut off at ``most + 1`` bytes.
 
-    Opening a pipe that nobody writes to would wait for ever; it is refused after a few seconds.
-    Raises OSError.
+    Memory is allocated as bytes arrive. Raises OSError, also for a pipe that has no writer for a
+    few seconds, since a plain open would block for ever.
     """
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -234,11 +234,11 @@ def read_some(path: Path, most: int) -> bytes:
 
 
 def _await_writer(pipe: int) -> bytes:
-    """Wait until a pipe, which does not block, has had a writer; gives bytes read meanwhile."""
+    """Wait until a non-blocking pipe has or had a writer; returns the bytes read meanwhile."""
     until = time.monotonic() + _WRITER_S
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
-    while not poll.poll(0):  # neither bytes nor a writer that has gone again
+    while not poll.poll(0):  # there are no bytes, and no writer has closed the pipe
         try:
             if came := os.read(pipe, 1):
                 return came
@@ -251,7 +251,7 @@ def _await_writer(pipe: int) -> bytes:
 
 
 def read_text(path: Path, most: int, error: type[BusbarError] = Unsupported) -> str:
-    """As `read`, a text in UTF-8. Raises ``error``."""
+    """The content of a file as UTF-8 text; see `read`. Raises ``error``."""
     try:
         return read(path, most, error).decode("utf-8-sig")
     except UnicodeDecodeError as why:
@@ -259,7 +259,7 @@ def read_text(path: Path, most: int, error: type[BusbarError] = Unsupported) -> 
 
 
 def decoded(data: bytes) -> str:
-    """Decode a file: UTF-8, or UTF-16 by its byte order mark or where every other byte is 0."""
+    """Decode a file: UTF-16 if it has the byte order mark or every other byte is 0, else UTF-8."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     begin = data[:64]
@@ -270,22 +270,22 @@ def decoded(data: bytes) -> str:
 
 
 def _neighbour(path: Path) -> Path:
-    """A new name beside the file, or beside a link's target, so that a rename puts it in place.
+    """The name of a temporary file in the file's folder (or its target's, if it is a link).
 
-    The name is random: in a shared folder nobody can guess it.
+    The name is random, so that other users of a shared folder cannot guess it.
     """
     path = resolved(path)
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
 
 
 def _fresh(path: Path) -> BinaryIO:
-    """Create and open a file. Fails where something is already there, such as a link."""
+    """Create and open a file. Raises OSError if the name exists already, even as a link."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o666), "wb")
 
 
 def _through(path: Path, data: bytes) -> None:
-    """Write to what is never replaced."""
+    """Write to a `special` file."""
     with os.fdopen(open_special(path), "wb") as file:
         file.write(data)
 
@@ -300,7 +300,7 @@ def _beside(part: Path, data: bytes) -> None:
 def _take(part: Path, path: Path) -> None:
     path = resolved(path)
     part.replace(path)
-    # A name is on disk when its folder is; not every file system can.
+    # The new name is on disk when its folder is. Not every file system can sync folders.
     with contextlib.suppress(OSError):
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -324,8 +324,8 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 class Claim:
     """A lock on a file, held until `release` or until the process ends.
 
-    The lock is on a hidden file beside it, since the file itself is replaced. Raises StoreError if
-    another run holds the lock, or this run for another option. Only regular files are locked.
+    The lock is on a hidden file in the same folder, since the file itself is replaced. Raises
+    StoreError if the lock is held by another run or option. Only regular files are locked.
     """
 
     def __init__(self, path: Path) -> None:
@@ -334,7 +334,7 @@ class Claim:
         self._take()
 
     def renew(self) -> None:
-        """Lock again where the lock's file was removed. Raises StoreError as the start does."""
+        """Lock again if the hidden file was removed. Raises StoreError if another run has it."""
         if self._file is not None and not self._is_ours(self._file):
             self.release()
             self._take()
@@ -359,7 +359,7 @@ class Claim:
             file = os.open(self._path, flags, 0o666)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._is_ours(file):  # whoever had it may have removed it since it was opened
+                if self._is_ours(file):  # its last holder may have removed it since it was opened
                     return file
             except OSError:
                 os.close(file)
@@ -372,7 +372,7 @@ class Claim:
         return False
 
     def release(self) -> None:
-        """Let another run write."""
+        """Release the lock."""
         if self._file is not None:
             if self._is_ours(self._file):
                 self._path.unlink(missing_ok=True)  # while it is locked
@@ -384,9 +384,9 @@ _ENDINGS = (".svg", ".png", ".pdf")
 
 
 def check_figure(path: Path) -> None:
-    """Refuse a file name that could not be written later.
+    """Check that a figure can be written to a file later.
 
-    Raises Unsupported, StoreError, and Unavailable without matplotlib.
+    Raises Unsupported for another file type, StoreError, and Unavailable without matplotlib.
     """
     if path.suffix not in _ENDINGS:
         raise Unsupported(f"cannot draw to {path}: it should end in {', '.join(_ENDINGS)}")
@@ -398,7 +398,7 @@ def check_figure(path: Path) -> None:
 
 
 def save_figure(figure: Any, path: Path, dpi: int) -> None:
-    """Write matplotlib's figure in the format of the name's ending. Raises StoreError."""
+    """Write a matplotlib figure in the format of the file's extension. Raises StoreError."""
     import matplotlib as mpl
 
     with mpl.rc_context({"svg.hashsalt": "busbar"}):
@@ -407,7 +407,7 @@ def save_figure(figure: Any, path: Path, dpi: int) -> None:
 
 
 def encode_figure(figure: Any, form: str, dpi: int) -> bytes:
-    """Return matplotlib's figure as svg, png or pdf, its texts made printable."""
+    """Return a matplotlib figure as svg, png or pdf, with its texts made printable."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):

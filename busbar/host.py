@@ -1,4 +1,4 @@
-"""What this host is: its name, cores, NUMA nodes."""
+"""Facts about this host: its name, processor, cores and NUMA nodes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from busbar.cpulist import members
 
 
 def hostname() -> str:
-    """This node's name without its domain."""
+    """This host's name without its domain."""
     return socket.gethostname().split(".")[0]
 
 
 def boot(file: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
-    """An identifier shared by exactly the processes that share this host's clocks."""
+    """An identifier of the running kernel. Processes with the same one have the same clocks."""
     try:
         return file.read_text().strip()
     except OSError:
@@ -38,12 +38,12 @@ def cpu_model() -> str:
 
 
 def cores() -> list[int]:
-    """The cores that this process may run on; empty where the system does not say."""
+    """The cores that this process may run on; empty if the system does not report them."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[int, list[int]]:
-    """The cores of every NUMA node that has any; empty where the kernel does not say."""
+    """The cores of each NUMA node that has any; empty if the kernel does not report them."""
     nodes = {}
     for path in sorted(root.glob("node[0-9]*/cpulist"), key=lambda path: int(path.parent.name[4:])):
         with contextlib.suppress(OSError):

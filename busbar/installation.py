@@ -1,7 +1,7 @@
 """This installation of Busbar: version, revision, and the command that adds an extra.
 
-The distribution is called `busbw`, since the package index has another project's `busbar`. The
-import names are `busbar` and the rooms. This module imports none of ours, since the errors use it.
+The distribution is called `busbw`, since the package index has another project's `busbar`. This
+module imports none of our modules, since `busbar.errors` imports it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 DISTRIBUTION = "busbw"
-#: The folder that our rooms are in.
+#: The folder that our packages are in.
 HOME = Path(__file__).resolve().parent.parent
 
 
@@ -21,7 +21,7 @@ HOME = Path(__file__).resolve().parent.parent
 def busbar_version() -> str:
     """Busbar's version: from the checkout that holds this file, else of the installed package.
 
-    ``unknown`` where there is neither.
+    ``unknown`` if neither states a version.
     """
     if (declared := _declared()) is not None:
         return declared
@@ -44,12 +44,12 @@ def _declared() -> str | None:
 
 
 def checkout() -> Path | None:
-    """The checkout, or the unpacked sources, that this file is in; None for an installed copy."""
+    """The folder of the checkout or sources that hold this file; None for an installed copy."""
     return None if _declared() is None else HOME
 
 
 def revision() -> str | None:
-    """The git revision of this copy: of the checkout, or of that which its wheel was built from."""
+    """The git revision of the checkout, or of the sources of this wheel; None if unknown."""
     if not (HOME / ".git").exists():
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return (HOME / "busbar" / "REVISION").read_text().strip() or None
@@ -78,20 +78,20 @@ def extra(name: str) -> str:
 
 
 def reinstall() -> str:
-    """The command that builds and installs this copy once more, as after a compiler has come."""
+    """The command that builds and installs this copy again, such as after adding a compiler."""
     again = f"{_pip()} install --force-reinstall --no-deps"
     if checkout() is not None:
         return f"{again} {_source('')}"
     origin = _origin()
     if origin is None:
         return f"{again} --no-binary {DISTRIBUTION} {_source('')}"
-    if origin.endswith(".whl"):  # beside which `make wheel` puts the sources
+    if origin.endswith(".whl"):  # `make wheel` puts the sources into the same folder
         origin = f"{origin.rpartition('/')[0]}/{DISTRIBUTION}-{busbar_version()}.tar.gz"
     return f"{again} {_quoted(origin)}"
 
 
 def _origin() -> str | None:
-    """The file, folder or address that pip installed this copy from; None if an index had it."""
+    """The file, folder or URL from which pip installed this copy; None for a package index."""
     import json
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import unquote
@@ -103,7 +103,7 @@ def _origin() -> str | None:
 
 
 def _pip() -> str:
-    """``pip`` where the shell's is this environment's, else the whole command."""
+    """``pip`` if that is this environment's pip in the shell, else ``PYTHON -m pip``."""
     from shutil import which
 
     pip = which("pip")
@@ -112,9 +112,9 @@ def _pip() -> str:
 
 
 def _source(name: str) -> str:
-    """Where pip has this copy from: the checkout, or else the distribution that is installed.
+    """The argument of ``pip install`` for this copy: the checkout, else the distribution's name.
 
-    Of what is installed pip reads the extras where it is; it looks for no other.
+    If the distribution is installed, pip reads its extras there and looks for no other version.
     """
     home, wanted = checkout(), f"[{name}]" if name else ""
     if home is None:
@@ -126,6 +126,6 @@ def _source(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A word for a shell; shlex leaves alone what zsh would take for a pattern."""
+    """Quote a word for a shell. Unlike shlex, this also quotes characters special to zsh."""
     plain = re.fullmatch(r"[\w./+-]+", text) is not None
     return text if plain else "'" + text.replace("'", "'\"'\"'") + "'"

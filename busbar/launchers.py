@@ -1,7 +1,7 @@
-"""The launcher that started this process, by its environment, and whether it is the wrong one.
+"""Find the launcher that started this process, and refuse the launcher of another MPI library.
 
-A process started by the launcher of another MPI believes that it is alone. This module loads no MPI
-library; the caller says which one it has.
+A process that another MPI's launcher starts would run as the only rank. This module reads
+environment variables and loads no MPI library; the caller names the library.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from busbar.errors import Unsupported
 from busbar.host import cores
 
 _OPEN_MPI = "Open MPI"
-# (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
-# variables for the batch script too; only a step that srun started has a SLURM_STEP_ID beside
-# SLURM_PROCID with more than one task.
+# (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets
+# SLURM_PROCID for its batch script, too; the number of tasks of a *step* belongs to srun.
 _SIGNS = (
     (_OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
@@ -32,16 +31,16 @@ _SIGNS = (
 )
 # Variables with the number of ranks on this host: of Hydra (MPICH, Intel MPI), Open MPI, MVAPICH.
 _LOCAL_SIZE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
-# Processes of launchers whose children ranks are, as the kernel names them (15 characters).
+# Launchers' processes that start ranks, by the kernel's names (15 characters).
 _PARENTS = ("hydra_pmi_proxy", "prterun", "prted", "orted", "orterun", "mpirun", "mpiexec",
             "slurmstepd", "palsd")  # fmt: skip
-# How often a launcher's cores are looked at before they are believed to be too few, and how long
-# apart, in seconds.
+# How many times a launcher's cores are read before they are taken as too few, and the seconds
+# between two readings.
 _LOOKS, _LOOK_S = 4, 0.01
 
 
 class Launched(NamedTuple):
-    """The launcher that started this process, by its environment variables."""
+    """What the launcher's environment variables say: its name, this rank, the number of ranks."""
 
     by: str
     rank: int
@@ -49,16 +48,16 @@ class Launched(NamedTuple):
 
     @property
     def grace_s(self) -> float:
-        """Seconds that a silent rank waits before it ends, so that rank 0 can print why.
+        """Seconds that a rank other than 0 waits before it exits, so that rank 0 can print why.
 
-        Open MPI's launcher ends all at the first bad status, and on a busy host ranks start
-        seconds apart; MPICH's waits until each has ended by itself.
+        Open MPI's launcher kills all ranks at the first bad status, and on a busy host ranks start
+        seconds apart. MPICH's launcher waits until each rank has exited.
         """
         return 10.0 if self.by == _OPEN_MPI else 2.0
 
 
 def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
-    """The launcher of this process, or None when it was started by hand."""
+    """The launcher of this process; None if it was started without a launcher."""
     for by, rank, size in _SIGNS:
         if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
             return Launched(by, int(env[rank]), int(env[size]))
@@ -66,7 +65,7 @@ def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
 
 
 def local_size(env: Mapping[str, str] = os.environ) -> int | None:
-    """The number of ranks on this host by the launcher's variables; None where it does not say."""
+    """The number of ranks on this host by the launcher's variables; None if they lack it."""
     for name in _LOCAL_SIZE:
         if env.get(name, "").isdigit():
             return int(env[name])
@@ -80,10 +79,10 @@ def local_size(env: Mapping[str, str] = os.environ) -> int | None:
 
 
 def share_cores(env: Mapping[str, str] = os.environ) -> bool:
-    """Whether ranks outnumber the cores of this host, as far as that can be known before MPI.
+    """True if this host has more ranks than cores, as far as that is known before MPI starts.
 
-    A rank may be bound to a core of its own; the cores of all ranks here are those of the launcher
-    whose children they are. Where it is not seen, this rank's own cores count.
+    A rank may be bound to one core, so the cores of all ranks here are read from their parent, the
+    launcher. If no launcher is found among the parents, this rank's own cores count.
     """
     ranks = local_size(env)
     if ranks is None:
@@ -99,7 +98,7 @@ def share_cores(env: Mapping[str, str] = os.environ) -> bool:
 
 
 def _launchers_cores(process: str = "self", proc: Path = Path("/proc")) -> set[int]:
-    """The cores of all ancestors that are launchers; none where there is none to be seen."""
+    """The cores of all parent processes that are launchers; empty if there are none."""
     cores = set[int]()
     try:
         while process != "0":
@@ -114,16 +113,16 @@ def _launchers_cores(process: str = "self", proc: Path = Path("/proc")) -> set[i
 
 
 def speaks() -> bool:
-    """Whether this process prints: rank 0 of its launcher, or one that was started by hand."""
+    """True if this process prints: it is its launcher's rank 0, or was started by hand."""
     sign = launched()
     return sign is None or sign.rank == 0
 
 
 def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:
-    """Refuse, before MPI starts, a launcher that is known to be another MPI's.
+    """Raise Unsupported, before MPI starts, if the launcher is known to be another MPI's.
 
-    ``library``: the MPI library's version text. Where the launcher may serve either MPI (srun
-    does), `check_world` tells afterwards. Raises Unsupported with the reason.
+    ``library``: the MPI library's version text. A launcher that may serve several MPIs (srun) is
+    checked by `check_world` after MPI has started.
     """
     sign = launched(env)
     if sign is None or "SLURM_STEP_NUM_TASKS" in env:
@@ -133,7 +132,7 @@ def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:
 
 
 def check_world(size: int, library: str, env: Mapping[str, str] = os.environ) -> None:
-    """Refuse a world of another size than its launcher made. Raises Unsupported with the reason."""
+    """Raise Unsupported if MPI's world has another size than the launcher's number of ranks."""
     sign = launched(env)
     if sign is not None and sign.size != size:
         raise _wrong(sign, library, f"sees {size}")
@@ -148,6 +147,6 @@ def _wrong(sign: Launched, library: str, finding: str) -> Unsupported:
 
 
 def mpirun_beside() -> str | None:
-    """The mpirun of this Python's own environment, else the one on PATH."""
+    """The mpirun in this Python's environment, else the one on PATH; None if there is none."""
     mpirun = Path(sys.prefix) / "bin" / "mpirun"
     return str(mpirun) if mpirun.exists() else shutil.which("mpirun")

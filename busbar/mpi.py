@@ -1,8 +1,8 @@
-"""The one place that imports mpi4py and starts MPI, and says in a sentence why it cannot.
+"""Import mpi4py and start MPI; no other module does. Errors are one sentence with the remedy.
 
 MPI is started at the lowest thread level that a run needs (MPI 4.1, section 11.6), as C programs
-start it: mpi4py's own default, MPI_THREAD_MULTIPLE, makes MPICH's small collectives several times
-as slow. Where ranks share cores it is the other way round (docs/measuring.md, thread levels).
+start it. mpi4py's default, MPI_THREAD_MULTIPLE, makes MPICH's small collectives several times as
+slow. If ranks share cores, that level is faster instead (docs/measuring.md, thread levels).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from busbar.launchers import share_cores
 #: MPI's thread levels, the lowest first.
 LEVELS = ("single", "funneled", "serialized", "multiple")
 OPTION = "--mpi-threads"
-#: What every run needs: a process has the watchdog's thread, which does not speak MPI.
+#: The level that every run needs: a process has the watchdog's thread, which does not call MPI.
 NEEDED = "funneled"
 _LEVEL, _THREADS = "MPI4PY_RC_THREAD_LEVEL", "MPI4PY_RC_THREADS"
 _NO = ("0", "n", "no", "f", "false", "off")
 
 
 class ThreadLevel(NamedTuple):
-    """The thread level that MPI provides, one of `LEVELS`, and why it was asked for."""
+    """A thread level of MPI, one of `LEVELS`, and why it was chosen."""
 
     name: str
     why: str
@@ -43,9 +43,9 @@ def load_mpi() -> Any:
 def start_mpi(asked: str | None = None, needed: str = NEEDED) -> tuple[Any, ThreadLevel]:
     """The module ``mpi4py.MPI`` with MPI started, and its thread level.
 
-    ``asked``: one of `LEVELS` that the user asks for; ``needed``: the lowest that serves. What has
-    been started already stays as it is. Raises Unavailable as `load_mpi` does, and Unsupported
-    where mpi4py's variables name no level.
+    ``asked``: the level that the user requests, one of `LEVELS`; ``needed``: the lowest level that
+    suffices. If MPI has been started already, its level stays. Raises Unavailable as `load_mpi`
+    does, and Unsupported if mpi4py's environment variables name no level.
     """
     with _hangups():
         mpi = _loaded()
@@ -70,10 +70,10 @@ def wanted(
     rc: Any = None,
     env: Mapping[str, str] = os.environ,
 ) -> ThreadLevel:
-    """The level to start MPI at, and why: the user's word, mpi4py's settings, then the run's need.
+    """The thread level to start MPI at: by the user's option, mpi4py's settings, or the run's need.
 
-    ``library``: its version text; ``rc``: ``mpi4py.rc``, which a program may have set. MPI is not
-    asked, since it has not started. Raises Unsupported where mpi4py's variables name no level.
+    ``library``: the MPI library's version text; ``rc``: ``mpi4py.rc``, which a program may have
+    set. Raises Unsupported if mpi4py's environment variables name no level.
     """
     if asked is not None:
         return ThreadLevel(asked, OPTION)
@@ -98,14 +98,14 @@ def wanted(
 
 
 def _polls(library: str) -> bool:
-    """Whether ranks of this library poll shared memory in collectives below MPI_THREAD_MULTIPLE."""
+    """True if this library polls in collectives at thread levels below MPI_THREAD_MULTIPLE."""
     return "MPICH" in library
 
 
 def remarks(level: ThreadLevel, library: str, shared: bool) -> list[str]:
-    """The lines above a table of rows over MPI: its thread level, why, and what would be faster.
+    """The lines above a table: MPI's thread level, the reason for it, and a faster level if any.
 
-    ``shared``: ranks share cores.
+    ``shared``: True if ranks share cores.
     """
     lines = [f"MPI thread level {level.name}: {level.why}"]
     if shared and _polls(library) and level.name != LEVELS[-1]:
@@ -117,9 +117,9 @@ def remarks(level: ThreadLevel, library: str, shared: bool) -> list[str]:
 
 @contextmanager
 def _hangups() -> Iterator[None]:
-    """Keep UCX, which both MPIs have, from handling SIGHUP, unless the user has chosen a signal.
+    """A context in which UCX, which both MPIs use, is loaded without handling SIGHUP.
 
-    UCX takes the signal for a request to debug: a rank that is told to end would go on.
+    UCX would debug instead of end at SIGHUP. The user's choice (UCX_DEBUG_SIGNO) stays.
     """
     name = "UCX_DEBUG_SIGNO"
     if name in os.environ:
@@ -133,15 +133,15 @@ def _hangups() -> Iterator[None]:
 
 
 def _loaded() -> Any:
-    """The module, loaded; MPI is not started."""
+    """The module ``mpi4py.MPI``, loaded without starting MPI."""
     try:
         import mpi4py
 
         mpi4py.rc.initialize = False
         with warnings.catch_warnings():
-            # The wrong launcher, which callers check for and explain themselves.
+            # A warning about the wrong launcher: callers check for that and explain it.
             warnings.filterwarnings("ignore", message=r"\s*suspicious MPI execution environment")
-            # A level that there is not: `wanted` refuses it.
+            # A warning about an unknown level: `wanted` raises an error for it.
             warnings.filterwarnings("ignore", message=r"mpi4py\.rc\.thread_level")
             from mpi4py import MPI
     except ImportError as error:
@@ -157,7 +157,7 @@ def _loaded() -> Any:
 
 
 def library_version(mpi: Any) -> str:
-    """The MPI library's name and version in a few words; MPI need not have started."""
+    """The MPI library's name and version in a few words. MPI need not have started."""
     first = str(mpi.Get_library_version()).splitlines()[0].strip("\0 ")
     return " ".join(first.replace("Version:", "").split(",")[0].split())
 

@@ -1,7 +1,7 @@
-"""Options declared once: the fields of a dataclass are a command line, its help and its values.
+"""Declare the options of a command as fields of a dataclass, which also holds their values.
 
-The options of a command are the fields of a class that derives from `OptionGroup`. argparse parses
-(`busbar.arguments`). It never sees a default: the class has it.
+The options of a command are the fields of a class that derives from `OptionGroup`. The parser and
+its help are made from the fields (`busbar.arguments`). Defaults are in the class, not in argparse.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ else:
     Self = Any
 
     def dataclass_transform(**_: object) -> Any:
-        """Do nothing: what type checkers are told."""
+        """Do nothing; only type checkers need this decorator."""
         return lambda cls: cls
 
 
-# What turns an option's text into a field of such a type, where nothing else is named.
+# The functions that parse an option's text by the field's type, unless ``parse`` is given.
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "int": int,
     "float": float,
@@ -40,20 +40,20 @@ def option(
 ) -> Any:
     """Declare an option as a field of a class of options.
 
-    ``text``: as ``--help`` shows it: names and value, two spaces, and what it is
-    (``"-n --iters N  iterations"``); the value alone for a positional argument, no help for an
-    option that is not listed. The default is appended unless the help speaks of one. ``parse``
-    turns the option's text into its value; whole numbers, numbers and paths need none.
+    ``text``: names and value, two spaces, and the help (``"-n --iters N  iterations"``). A
+    positional argument has no names; an option without a help text is not listed in ``--help``. The
+    default is appended unless the help has the word. ``parse`` converts the option's text to its
+    value; whole numbers, numbers and paths need none.
 
-    ``more``: keywords of argparse's ``add_argument``, of which lists become tuples; ``title``: of
-    the group that begins with this option; ``completes``: names that a shell offers for the value;
-    ``alternatives``: the name of options that exclude each other.
+    ``more``: keywords of argparse's ``add_argument``; lists become tuples. Also ``title``: the
+    title of the group that begins with this option; ``completes``: names that a shell offers for
+    the value; ``alternatives``: a common name for options that exclude each other.
     """
     return field(default=default, metadata={"text": text, "type": parse, **more})
 
 
 def switch(text: str, **more: Any) -> Any:
-    """Declare an option that is there or not."""
+    """Declare an option without a value: True if it is given, else False."""
     return option(text, False, action="store_true", **more)
 
 
@@ -63,12 +63,12 @@ def redefine(group: type[OptionGroup], name: str, default: Any, **more: Any) -> 
 
 
 class JoinLists(argparse.Action):
-    """An option whose value is a list; where it is given again, its lists add up."""
+    """An option whose value is a list. If the option is repeated, the lists are joined."""
 
     def __call__(
         self, parser: object, namespace: argparse.Namespace, value: Any, flag: object = None
     ) -> None:
-        """Add the value to the one before: texts with a comma between, tuples as they are."""
+        """Append the value to the earlier one; texts are joined by a comma."""
         if self.dest in namespace:
             earlier = getattr(namespace, self.dest)
             value = f"{earlier},{value}" if isinstance(value, str) else earlier + value
@@ -80,10 +80,10 @@ class JoinLists(argparse.Action):
 )
 @dataclass(frozen=True, kw_only=True)
 class OptionGroup:
-    """Base of all classes of options, the values of one command line. Each is a frozen dataclass.
+    """Base class of all options: a frozen dataclass with the values of one command line.
 
-    ``given``: the fields that the command line has; ``argv``: its words. ``titles``: of groups of
-    options, in the order of ``--help``; others follow in the order of the fields.
+    ``given``: the fields that are set on the command line; ``argv``: its words. ``titles``: titles
+    of option groups in the order of ``--help``; other groups follow in the order of the fields.
     """
 
     titles: ClassVar[tuple[str, ...]] = ()
@@ -92,11 +92,11 @@ class OptionGroup:
     argv: tuple[str, ...] = field(default=(), compare=False)
 
     def __init_subclass__(cls) -> None:
-        """Make a dataclass of every class of options."""
+        """Make every subclass a dataclass."""
         dataclass(frozen=True, kw_only=True)(cls)
 
     def replace(self, **changes: Any) -> Self:
-        """The same options but for these fields."""
+        """A copy of the options in which these fields are changed."""
         return replace(self, **changes)
 
     @classmethod
@@ -113,15 +113,15 @@ class OptionGroup:
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
-        """The options of a command line. Raises Unsupported with one line for what is wrong.
+        """The options of a command line. Raises Unsupported with a line that names the error.
 
-        ``more``: fields that are no options.
+        ``more``: values of fields that are no options.
         """
         return cls.of(parser.parse_args(argv), argv, **more)
 
     @classmethod
     def of(cls, parsed: argparse.Namespace, argv: Sequence[str], **more: Any) -> Self:
-        """The options that a parser has found in a command line, checked."""
+        """The options from a parser's result, checked (see `checked`)."""
         values = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in vars(parsed).items()
@@ -130,18 +130,18 @@ class OptionGroup:
         return cls(**values, given=frozenset(values), argv=tuple(argv), **more).checked()
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported for what is wrong or does not go together."""
+        """These options. Raises Unsupported if an option is wrong or excludes another one."""
         return self
 
 
 class CommandWords(OptionGroup):
-    """The words after ``--``: a ``command`` with options of its own."""
+    """Options followed by ``--`` and a ``command``, whose words are not parsed here."""
 
     command: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
-        """The options and the command of a command line. Raises Unsupported."""
+        """The options and the command of a command line. Raises Unsupported; see `OptionGroup`."""
         own, command = list(argv), list[str]()
         if "--" in own:
             at = own.index("--")
@@ -164,7 +164,7 @@ def _add(parser: Parser, title: str, one: Field[Any]) -> None:
         more["choices"] = more["choices"]()
     if names:
         more["dest"] = one.name
-    # argparse itself takes the default of a positional argument that is left out.
+    # A positional argument that is left out gets its default from argparse.
     left_out = more.get("nargs") == "?" and not names
     more["default"] = one.default if left_out else argparse.SUPPRESS
     more["help"] = _help(text, one, bool(names))
@@ -174,7 +174,7 @@ def _add(parser: Parser, title: str, one: Field[Any]) -> None:
 
 
 def _help(text: str, one: Field[Any], named: bool) -> str | None:
-    """The help of an option, with its default, as argparse formats it; ``named``: by a flag."""
+    """The help of an option with its default, for argparse. ``named``: it is not positional."""
     told = one.default is None or one.default is False or one.default in ((), "")
     if not told and "default" not in text:
         shown = f"default {_shown(one.default)}"

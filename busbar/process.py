@@ -1,6 +1,6 @@
-"""How a command begins and ends as a process: streams, an interrupt, errors, exit status.
+"""Run a command as a process: set up its streams, and turn errors into messages and exit statuses.
 
-Standard output may be a terminal without UTF-8, a pipe whose reader has left, a full disk, or
+Standard output may be a terminal without UTF-8, a pipe whose reader has exited, a full disk, or
 closed. None of these causes a traceback.
 """
 
@@ -19,26 +19,26 @@ from busbar.errors import BusbarError
 from busbar.status import BAD, CLOSED, GOOD, INTERRUPTED
 from busbar.terminal import make_printable, plain_streams
 
-# Errors of writing that mean: standard output takes no more.
+# Errors of writing that mean that no more can be written to standard output.
 _LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-# One character each, so that columns stay columns.
+# Replacements of one character each, so that columns stay aligned.
 _PLAIN = dict(
     zip("−…⌈⌉⌊⌋·→×≤≥αβγδµ√±─│", "-.[][].>x<>abgdu/~-|", strict=True)  # noqa: RUF001
 )
 
 
 class OutputClosed(BusbarError):
-    """The reader of standard output has left (``| head``); this needs no message."""
+    """The reader of standard output has exited (``| head``). No message is printed."""
 
     exit_status = CLOSED
 
 
 class OutputLost(BusbarError):
-    """Standard output cannot be written: the disk that it goes to is full."""
+    """Standard output cannot be written, because its disk is full or fails."""
 
 
 def load(target: str) -> Any:
-    """Import and return ``module:name``, so that a command can name what it runs as text."""
+    """Import a module and return its attribute, given as ``module:name``."""
     from importlib import import_module
 
     module, _, name = target.partition(":")
@@ -46,16 +46,16 @@ def load(target: str) -> Any:
 
 
 def serve(name: str, run: Callable[[], int]) -> int:
-    """Run a command with streams that it can rely on; gives the exit status, see `busbar.status`.
+    """Run a command with safe standard streams; returns its exit status (`busbar.status`).
 
-    An error of ours is one line on standard error that begins with ``name``.
+    A `BusbarError` is printed to standard error, as one line that begins with ``name``.
     """
     try:
         _streams()
         with plain_streams(), output():
             try:
                 status = run()
-            except SystemExit as end:  # argparse has printed what was asked for
+            except SystemExit as end:  # argparse has printed the help or the version
                 status = end.code if isinstance(end.code, int) else GOOD if not end.code else BAD
             sys.stdout.flush()
         return status
@@ -70,10 +70,10 @@ def serve(name: str, run: Callable[[], int]) -> int:
 
 
 def report_error(name: str, error: BusbarError) -> int:
-    """Say why a command ends, on the launcher's rank 0 alone; gives the exit status.
+    """Print an error on the launcher's rank 0; returns the exit status on all ranks.
 
-    A launcher ends all ranks at the first bad status of one. A silent rank therefore stays until
-    it is ended or some time has passed: it must not cut off the one that speaks.
+    A launcher kills all ranks when the first one exits with a bad status. The other ranks therefore
+    wait until they are killed or some time has passed, so that rank 0 can print.
     """
     import time
 
@@ -89,14 +89,14 @@ def report_error(name: str, error: BusbarError) -> int:
 
 @contextlib.contextmanager
 def output() -> Iterator[None]:
-    """Printing inside this context raises OutputClosed or OutputLost if standard output fails."""
+    """A context that raises OutputClosed or OutputLost if standard output cannot be written."""
     try:
         yield
     except OSError as error:
         lost = error.errno in _LOST and error.filename is None
         if not lost and not isinstance(error, BrokenPipeError):
             raise
-        # What is still buffered has nowhere to go; the interpreter would complain at its end.
+        # Buffered text is dropped; otherwise the interpreter would print an error when it exits.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not lost:
@@ -107,12 +107,12 @@ def output() -> Iterator[None]:
 def _streams() -> None:
     """Open /dev/null for closed streams; replace characters that a stream's encoding lacks.
 
-    The next file that is opened gets the number of a closed stream: a library that prints would
-    print into a socket or a result file.
+    If a stream is closed, the next file that is opened gets its file descriptor. A library that
+    prints would then print into a socket or a result file.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # Open for as long as the process lives, and for those that it starts.
+            # The file stays open until this process exits; child processes inherit it.
             stream = open(os.devnull, mode, encoding="utf-8")  # noqa: PTH123, SIM115
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
@@ -123,7 +123,7 @@ def _streams() -> None:
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Replace characters that an encoding lacks by similar ones, or by question marks."""
+    """An error handler for encoding: similar characters for those that the encoding lacks, or ?."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]

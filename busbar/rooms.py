@@ -1,4 +1,4 @@
-"""Check that `bench`, `reports` and so on are our packages: such names are common."""
+"""Check that `bench`, `reports` and so on are our packages, since such names are common."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from busbar.installation import DISTRIBUTION, HOME
 
 
 def check_rooms() -> None:
-    """Raise Unavailable where one of our rooms is somebody else's for this process.
+    """Raise Unavailable if this process would import another package instead of one of ours.
 
-    A ``bench.py`` in the working directory, or another distribution's ``reports``, would be loaded
-    in its place.
+    Examples are a ``bench.py`` in the working directory, or another distribution's ``reports``.
     """
     for name in ROOMS:
         where = _elsewhere(name)
@@ -24,7 +23,7 @@ def check_rooms() -> None:
 
 
 def _elsewhere(name: str) -> Path | None:
-    """Where a room would be loaded from if that is not beside this file."""
+    """Where a package of ours would be loaded from; None if from our own folder or nowhere."""
     spec = _spec(name)
     if spec is None:
         return None
@@ -37,7 +36,7 @@ def _elsewhere(name: str) -> Path | None:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """The file that importing a top-level name would load; nothing is loaded."""
+    """The spec that importing a top-level name would use. Nothing is loaded."""
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
         spec: ModuleSpec | None = None if find is None else find(name, None, None)
@@ -59,7 +58,7 @@ def _in_the_way(name: str, where: Path) -> str:
 
 
 def owners(name: str, folder: Path) -> list[str]:
-    """The distributions in a folder that have a file of this top-level name; reads all of them."""
+    """The distributions in a folder that have files of a top-level name; reads all file lists."""
     from importlib.metadata import distributions
 
     return sorted(

@@ -1,10 +1,10 @@
-"""Start a module of ours in a new interpreter that takes nothing from the working directory.
+"""Start a module in a new interpreter that imports nothing from the working directory.
 
-``python -m`` puts the working directory before all other places, so a ``bench.py`` or ``json.py``
-there would run in place of ours. The switch against that, ``-P``, came with Python 3.11, and ``-I``
-would also ignore PYTHONPATH and the user's own packages. Therefore this file is run as a script,
-which takes its own folder off the search path before it imports anything. PYTHONPATH counts as in
-any Python, with a working directory that it names.
+``python -m`` puts the working directory first on the search path, so a ``bench.py`` or ``json.py``
+there would be loaded. The option against that, ``-P``, exists since Python 3.11, and ``-I`` would
+also ignore PYTHONPATH and the user's own packages. Therefore this file is run as a script. It
+removes its own folder from the search path before it imports anything. PYTHONPATH is used as usual,
+even if it names the working directory.
 """
 
 import sys
@@ -16,18 +16,18 @@ if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
 def python(module: str, *words: str) -> list[str]:
     """Return the command line that runs ``module`` with ``words`` as its arguments.
 
-    Every process of ours is started by it; `tests/test_security.py` looks for others.
+    All Python processes of Busbar are started with it; `tests/test_security.py` checks that.
     """
     return [sys.executable, __file__, module, *words]
 
 
 def _run(module: str, words: list[str]) -> None:
-    """Run a module as ``python -m`` does."""
+    """Run a module as ``python -m`` would."""
     from pathlib import Path
     from runpy import run_module
 
     home = str(Path(__file__).resolve().parents[1])
-    if home not in sys.path:  # a checkout that is not installed, whose commands run in it
+    if home not in sys.path:  # in a checkout that is not installed
         sys.path.insert(0, home)
     sys.argv = [module, *words]
     run_module(module, run_name="__main__", alter_sys=True)

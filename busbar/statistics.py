@@ -1,4 +1,4 @@
-"""The interval of a median by order statistics, which assume no distribution. Pure."""
+"""Confidence intervals of medians by order statistics, which assume no distribution."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# From how many values on a series is cut into how many parts, and the square of Student's t for so
-# many over that of a normal deviate, 1.96. Four parts hold levels that last long, which machines
-# have; fewer than 60 values are too few for them.
+# (least number of values, number of parts that a series is cut into, (t / 1.96)²), with Student's t
+# for that many parts. Four long parts show levels that last long, which machines have; for series
+# of fewer than 60 values they would be too short.
 _PARTS = ((60, 4, 2.636), (20, 7, 1.559))
-# An interval needs so many values.
+# The least number of values for an interval.
 _LEAST = 6
-# Series of so many are long enough for the correlation of signs.
+# The least number of values for the correlation of signs.
 _MANY = 60
-# Where else than at the median neighbours are compared: the true one may lie there.
+# Quantiles at which neighbours are compared, too: the true median may lie between them.
 _BESIDE = (0.3, 0.7)
-# A correlation above this is not told from it, in series as long as rows are.
+# The largest correlation that is used: series are too short to tell larger ones apart.
 _MOST_ALIKE = 0.98
 
 
 def interval(times: Sequence[float] | Floats) -> tuple[float, float] | None:
-    """The 95 % confidence interval of the median; None for fewer than six values.
+    """The 95 % confidence interval of the median of one series; None for fewer than six values.
 
-    See `intervals`, of which this is the one of a single series.
+    `intervals` does the same for many series.
     """
     values = np.asarray(times, dtype=float)
     if len(values) < _LEAST:
@@ -38,15 +38,14 @@ def interval(times: Sequence[float] | Floats) -> tuple[float, float] | None:
 def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
     """The ends of the 95 % confidence intervals of the medians of series, and the sorted series.
 
-    The ends are NaN below six values.
+    The ends are NaN for fewer than six values.
 
-    ``rows``: a series a row, in the order in which they were measured. The ends are values number
-    ⌊(n − h)/2⌋ and ⌈1 + (n + h)/2⌉ of n sorted ones, kept inside 1 … n, with h = 1.96 √(n f) (Le
-    Boudec 2010; Hoefler, Belli 2015). f is how many values count for one independent one
-    (`dependence`). Where h is above n, the series counts for fewer than four independent values,
-    and what it has of the distribution is less than the interval. The ends then lie h / n times as
-    far from the median as the least and the greatest value: the lower one on a scale of logarithms
-    if values are positive.
+    ``rows``: one series per row, in the order of measurement. The ends are the values number
+    ⌊(n − h)/2⌋ and ⌈1 + (n + h)/2⌉ of the n sorted values, limited to 1 … n, with h = 1.96 √(n f)
+    (Le Boudec 2010; Hoefler, Belli 2015). f values are worth one independent value (`dependence`).
+    If h > n, the series is worth fewer than four independent values, and the interval is wider than
+    the range of the values. The ends are then h / n times as far from the median as the smallest
+    and the largest value; for the lower end of positive values, on a logarithmic scale.
     """
     count, n = rows.shape
     if n < _LEAST:
@@ -68,14 +67,14 @@ def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def dependence(rows: Floats, order: NDArray[np.intp], ordered: Floats) -> Floats:
-    """How many values of each series count for one independent one, for its median; at least 1.
+    """For each series f: so many correlated values are worth one independent value; at least 1.
 
-    ``rows``: a series a row, in the order in which they were measured; ``order``: what sorts them;
-    ``ordered``: the sorted series.
-    The variance of a sample median is that of the share of values below it, so all is done with the
-    signs of the values' distances from the median. f is the greater of two figures, one of long
-    stretches and one of neighbours. Both are always taken: an interval that is widened only where a
-    test finds a reason holds the median less often than it says.
+    ``rows``: one series per row, in the order of measurement; ``order``: the indices that sort each
+    series; ``ordered``: the sorted series.
+    The variance of a sample median follows from that of the share of values below it, so f is
+    estimated from the signs of the distances from the median. f is the larger of two estimates, one
+    from long parts and one from neighbours. Both are always computed: an interval that is widened
+    only if a test finds correlation covers the median less often than in 95 % of cases.
     """
     n = rows.shape[1]
     likeness = _of_ranks(rows, order, ordered)
@@ -91,9 +90,9 @@ def dependence(rows: Floats, order: NDArray[np.intp], ordered: Floats) -> Floats
 
 
 def _of_parts(signs: Floats) -> Floats:
-    """F from batch means: a series is cut into few parts, and the parts' means are compared.
+    """Estimate f from batch means: cut each series into few parts and compare the parts' means.
 
-    With Student's t for so many (Law and Carson 1979; Ibragimov and Müller 2010 for why few).
+    Student's t accounts for the few parts (Law and Carson 1979; Ibragimov and Müller 2010).
     """
     count, n = signs.shape
     parts, student = next((p, t) for least, p, t in _PARTS if n >= least)
@@ -105,8 +104,8 @@ def _of_parts(signs: Floats) -> Floats:
 def _of_signs(signs: Floats) -> Floats:
     """The correlation r of neighbours in a first-order autoregression, from their signs.
 
-    Signs have the correlation q = 2 asin(r) / π (Sheppard 1899). That finds levels as well, of
-    which each holds for a while: they are much of the signs, however small a part of the values.
+    The signs have the correlation q = 2 asin(r) / π (Sheppard 1899). Signs also show levels that
+    last for a while, even if the levels differ little compared with the spread of the values.
     """
     off = signs - signs.mean(axis=1, keepdims=True)
     q = _correlation(off)
@@ -114,7 +113,7 @@ def _of_signs(signs: Floats) -> Floats:
 
 
 def _of_ranks(rows: Floats, order: NDArray[np.intp], ordered: Floats) -> Floats:
-    """The correlation of neighbours' ranks, for short series, whose signs tell too little."""
+    """The correlation of neighbours' ranks, for short series, for which signs are too coarse."""
     ranks = np.empty(rows.shape)
     np.put_along_axis(ranks, order, np.arange(rows.shape[1], dtype=float), axis=1)
     (tied,) = np.nonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
@@ -126,17 +125,17 @@ def _of_ranks(rows: Floats, order: NDArray[np.intp], ordered: Floats) -> Floats:
 
 
 def _of_values(rows: Floats) -> Floats:
-    """The correlation of neighbours' values: of levels far apart where most values are of one."""
+    """The correlation of neighbours' values. It shows rare levels that are far from the others."""
     off = rows - rows.mean(axis=1, keepdims=True)
     return np.asarray(np.minimum(_MOST_ALIKE, _correlation(off)))
 
 
 def _correlation(off: Floats) -> Floats:
-    """The correlation of neighbours with its error, −1 … 1, from distances to the middle.
+    """An upper estimate of the correlation of neighbours, −1 … 1; ``off``: distances from the mean.
 
-    The standard error is added, of long series 1.64 times, so that what chance made unlike counts
-    for no more than it may. Corrected for the bias in short series, −(1 + 3r)/n (Kendall 1954). −1
-    where all values are equal.
+    The standard error is added (for long series 1.64 of them), so that a correlation that is small
+    by chance is not underestimated. The bias in short series, −(1 + 3r)/n, is corrected (Kendall
+    1954). The result is −1 if all values are equal.
     """
     n, squares = off.shape[1], (off * off).sum(axis=1)
     r = (off[:, 1:] * off[:, :-1]).sum(axis=1) / np.where(squares > 0, squares, 1)

@@ -1,4 +1,4 @@
-"""The exit statuses of every command, numbered here only.
+"""The exit statuses of all commands. No other module has these numbers.
 
 docs/launching.md has the same table.
 """
@@ -10,7 +10,7 @@ FOUND = 1
 BAD = 2
 MISSING = 3
 RANK_LOST = 4
-# As a shell reports a process that a signal ended: 128 and the signal's number.
+# As shells report a process that a signal ended: 128 plus the signal's number.
 HUNG_UP = 128 + 1
 INTERRUPTED = 128 + 2
 CLOSED = 128 + 13

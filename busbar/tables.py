@@ -1,7 +1,7 @@
-"""Tables for terminals, for pages in Markdown and as CSV, and distributions as a line of blocks.
+"""Tables for terminals, in Markdown and as CSV, and distributions drawn as a line of blocks.
 
-A table is a sequence of columns of texts. Terminals get it drawn by rich (`render_rich`) or as
-plain lines, which are also comments of nccl-tests' table (`render_lines`).
+A table is a sequence of columns of texts. For terminals it is drawn by rich (`render_rich`) or as
+plain lines (`render_lines`), which also serve as comments in tables like those of nccl-tests.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ K = TypeVar("K")
 WIDE = 110
 #: Blanks between columns.
 GAP = 2
-#: Name, side and cells.
+#: The column's name, the side to which it is aligned, and its cells.
 Column = tuple[str, Literal["left", "right"], list[str]]
 
-# A spreadsheet takes a text that begins so for a formula: OWASP, "CSV injection".
+# Spreadsheets take texts that begin with these for formulas: OWASP, "CSV injection".
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = ".:-=+*#@"
@@ -32,7 +32,7 @@ _MANY = 200
 
 @dataclass(frozen=True)
 class RenderedTable:
-    """A table with the line above it and, where cells need a reason, the one below."""
+    """A table with the line above it; ``footnote``: why rows have no figures, if there are any."""
 
     heading: str
     table: Table
@@ -40,7 +40,7 @@ class RenderedTable:
 
 
 def split_columns(widths: Mapping[K, int], room: int) -> Iterator[list[K]]:
-    """Yield columns, given their widths with gaps, in blocks of as many as fit, at least one."""
+    """Split columns, given by their widths with gaps, into blocks that fit into ``room``."""
     block, used = list[K](), 0
     for column, width in widths.items():
         if block and used + width > room:
@@ -54,10 +54,10 @@ def split_columns(widths: Mapping[K, int], room: int) -> Iterator[list[K]]:
 def fit_columns(
     columns: Sequence[Column], width: int, spare: Sequence[str], least: int = 0
 ) -> tuple[list[Column], int]:
-    """Return the columns that fit into ``width``, and the characters that are left beside them.
+    """Return the columns that fit into ``width``, and the number of characters that are left.
 
-    At least ``least`` are left where possible: the columns of ``spare`` are dropped for that, in
-    this order. Empty columns are always dropped.
+    Columns named in ``spare`` are dropped in this order until at least ``least`` characters are
+    left. Empty columns are always dropped.
     """
     remaining = [c for c in columns if any(c[2])]
 
@@ -73,9 +73,9 @@ def fit_columns(
 
 
 def new_table(title: str, *columns: str, text: int = 1, **options: Any) -> Table:
-    """Return rich's table; its first ``text`` columns are words, the others numbers.
+    """Return a table of rich. Its first ``text`` columns are words, the others are numbers.
 
-    Rich draws it in ASCII where the terminal has no UTF-8.
+    Rich draws the table in ASCII if the terminal has no UTF-8.
     """
     from rich import box
     from rich.table import Table
@@ -94,10 +94,10 @@ def render_rich(
     spare: Sequence[str] = (),
     skipped: Sequence[str] = (),
 ) -> RenderedTable:
-    """Draw the columns that are not empty and, where it has a ``width``, that fit.
+    """Draw the columns that are not empty and that fit into ``width``, if it is given.
 
-    ``spare``: see `fit_columns`. ``skipped``: why a line has no figures, for each line; such lines
-    are dim, and the footnote has the reasons.
+    ``spare``: see `fit_columns`. ``skipped``: for each row the reason why it has no figures, or
+    empty. Such rows are dim, and the footnote has the reasons.
     """
     from rich.markup import escape
 
@@ -117,9 +117,9 @@ def render_rich(
 def render_lines(
     columns: Iterable[Column], least: Sequence[int] = (), gap: str = " " * GAP
 ) -> list[str]:
-    """Return a line of heads and one a row, each column as wide as its widest text.
+    """Return a line of heads and a line per row; each column is as wide as its widest text.
 
-    ``least``: the width that columns have at least, by position.
+    ``least``: the least width of each column, by position.
     """
     padded = []
     minima = iter(least)
@@ -134,7 +134,7 @@ def render_lines(
 def render_markdown(
     columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]], right: str = "---:"
 ) -> list[str]:
-    """Return the lines of a table: ``columns`` are heads with ``left`` or ``right`` each."""
+    """Return the lines of a Markdown table. ``columns``: heads, with ``left`` or ``right`` each."""
     sides = "|".join(right if side == "right" else "---" for _, side in columns)
     lines = [[head for head, _ in columns], *rows]
     head, *body = ("| " + " | ".join(cells) + " |" for cells in lines)
@@ -142,7 +142,7 @@ def render_markdown(
 
 
 def render_csv(rows: Iterable[Iterable[Any]], end: str = "\n") -> str:
-    """Return rows as CSV (RFC 4180), each cell made safe by `escape_cell`; None is empty."""
+    """Return rows as CSV (RFC 4180). `escape_cell` is applied to each cell; None is empty."""
     text = io.StringIO()
     csv.writer(text, lineterminator=end).writerows(map(escape_cell, row) for row in rows)
     return text.getvalue()
@@ -159,12 +159,12 @@ def unescape_cell(text: str) -> str:
 
 
 def _is_formula(text: str) -> bool:
-    """True for a formula, also behind apostrophes, which would be taken for those of ours."""
+    """True for a formula, even after apostrophes, so that `unescape_cell` restores the text."""
     return text.lstrip("'").startswith(_FORMULA)
 
 
 def draw_sparkline(values: Sequence[float], width: int = 16, ascii_only: bool = False) -> str:
-    """Return a histogram of values between their extremes, in ``width`` blocks; blank for none."""
+    """Return a histogram of values in ``width`` blocks, from the lowest value to the highest."""
     if not values:
         return ""
     marks = _ASCII if ascii_only else _BLOCKS
@@ -175,7 +175,7 @@ def draw_sparkline(values: Sequence[float], width: int = 16, ascii_only: bool = 
         import numpy as np
 
         counts = np.histogram(values, width, (low, high))[0].tolist()
-    else:  # several times as fast as numpy for the few values that a row has
+    else:  # for the few values of a row this is several times as fast as numpy
         counts = [0] * width
         for value in values:
             counts[min(width - 1, int((value - low) / (high - low) * width))] += 1
@@ -184,7 +184,7 @@ def draw_sparkline(values: Sequence[float], width: int = 16, ascii_only: bool = 
 
 
 def draw_trend(values: Sequence[float], cuts: Sequence[int] = (), ascii_only: bool = False) -> str:
-    """Return a block a value, as high as the value between the extremes, and ``|`` before cuts."""
+    """Return a block per value, as high as the value; ``|`` stands before values in ``cuts``."""
     if not values:
         return ""
     marks = _ASCII if ascii_only else _BLOCKS

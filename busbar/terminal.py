@@ -1,8 +1,8 @@
-"""Text that is safe to print, and the terminal that it is printed to.
+"""Make text safe to print, and open the terminal that it is printed to.
 
 Names in a file from elsewhere may contain terminal escapes. `make_printable` is the one function
-that removes them. A command's standard output and error apply it to all that is printed
-(`plain_streams`), so that no text of others can go round it.
+that replaces them. A command's standard output and error apply it to everything that is printed
+(`plain_streams`), so that no foreign text is printed without it.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ if TYPE_CHECKING:
 _COLOUR = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\n]*\x07|[()][0-9A-Za-z]|[@-Z\\-_])", re.ASCII
 )
-# What web forms leave of a colour: the escape character shown, written out or lost.
+# Colour escapes as web forms change them: the escape character is visible, written out or lost.
 _WRECKED = re.compile(
     r"(?:[\u241b\ufffd]|\^\[|\\(?:x1b|u001b|033|e))?\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m", re.ASCII
 )
 
 
 def make_printable(text: str) -> str:
-    """Return a word or a line with ``?`` for line breaks and for all that cannot be seen."""
+    """Return a word or a line with ``?`` in place of line breaks and invisible characters."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or category(c) == "Zs" else "?" for c in text)
 
 
 def make_lines_printable(text: str) -> str:
-    """Return a text with ``?`` for all that cannot be seen but its line breaks and tabs."""
+    """Return a text with ``?`` in place of invisible characters; line breaks and tabs stay."""
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(c if c in "\n\t" else make_printable(c) for c in text)
 
 
 def strip_escapes(text: str) -> str:
-    """Remove a terminal's commands, also as a web form leaves them."""
+    """Remove terminal escapes, also in the form that web forms leave of them."""
     if "\x1b" in text:
         text = _COLOUR.sub("", text)
     return _WRECKED.sub("", text) if "m" in text and "[" in text else text
 
 
 def print_note(text: str) -> None:
-    """Print a line that is no result to standard error, with our prefix."""
+    """Print a line that is no result to standard error, with the prefix ``busbar:``."""
     print(f"busbar: {make_printable(text)}", file=sys.stderr, flush=True)
 
 
 class PlainStream:
     """A text stream that writes printable characters, line breaks and tabs only.
 
-    ``styled``: the stream below, for what Busbar itself draws: colours and bars of progress.
+    ``styled``: the underlying stream, for escapes of Busbar itself: colours and progress bars.
     """
 
     def __init__(self, styled: TextIO) -> None:
         self.styled = styled
 
     def write(self, text: str) -> int:
-        """Write a text, made printable, as `io.TextIOBase.write` does."""
+        """Make a text printable and write it, as `io.TextIOBase.write` does."""
         return self.styled.write(make_lines_printable(text))
 
     def __getattr__(self, name: str) -> Any:
@@ -78,7 +78,7 @@ def styled_stream(stream: TextIO) -> TextIO:
 
 @contextlib.contextmanager
 def plain_streams() -> Iterator[None]:
-    """Make standard output and error a `PlainStream` each."""
+    """A context in which standard output and standard error are `PlainStream` objects."""
     before = sys.stdout, sys.stderr
     plain = [s if isinstance(s, PlainStream) else PlainStream(s) for s in before]
     sys.stdout, sys.stderr = cast("tuple[TextIO, TextIO]", tuple(plain))
@@ -91,8 +91,8 @@ def plain_streams() -> Iterator[None]:
 def open_console(**options: Any) -> Console:
     """Return rich's Console with these options.
 
-    Its styles reach the terminal; the texts that it is given are made printable. A closed pipe is
-    left to `busbar.process`.
+    Its colours reach the terminal; texts printed with it are made printable. A closed pipe raises
+    BrokenPipeError, which `busbar.process` handles.
     """
     from rich.console import Console
 
@@ -112,7 +112,7 @@ def open_console(**options: Any) -> Console:
 
 
 def wrap_line(line: str, width: int, indent: int) -> list[str]:
-    """Break a line into several of ``width`` columns, 40 at least; words stay whole."""
+    """Break a line into lines of ``width`` characters (at least 40); words are not broken."""
     return wrap(
         line,
         max(width, 40),

@@ -1,8 +1,8 @@
 """Quantities as text, and text as quantities: seconds, rates, bytes, hertz, shares, digits, counts.
 
-Every number that Busbar shows gets its digits and its unit here. Where one quantity is shown in
-several ways, each way is a named style of `format_digits` or `TimeStyle`, side by side. Files of
-other programs have grammars of their own; their readers take the factors from the tables below.
+All numbers that Busbar shows are rounded and get their unit here. If a quantity is shown in several
+ways, each way is a named style for `format_digits` or `TimeStyle`. Files of other programs have
+other grammars; their readers use the factors in the tables below.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RATES: Mapping[str, float] = {
 BITS: Mapping[str, float] = {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 MOST_RANKS = 1024
-#: An address space has fewer bytes, and a sweep of so many sizes has no end.
+#: The largest size: no address space has more bytes.
 MOST_BYTES = 2**48
 _MOST_SIZES = 10_000
 _MOST_DIGITS = 18
@@ -41,14 +41,14 @@ Digits = str | Callable[[float], str]
 
 
 def three_digits(value: float) -> str:
-    """Return three digits; from a thousand on a whole number."""
+    """Return three significant digits; a whole number from 1000 on."""
     if abs(value) >= 999.5:
         return f"{value:.0f}"
     return f"{value:.3g}" if abs(value) < 0.1 else f"{value:#.3g}".rstrip(".")
 
 
 def without_exponent(value: float) -> str:
-    """Return three digits, or a whole number from a hundred on."""
+    """Return three significant digits; a whole number from 100 on."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -60,21 +60,21 @@ def five_characters(value: float) -> str:
 
 
 def seven_characters(value: float) -> str:
-    """Return three significant digits in at most seven characters; below 0.001, two."""
+    """Return three significant digits in at most seven characters; two digits below 0.001."""
     if value < 0.001:
         return f"{value:.1e}" if value > 0 else "0.00"
     return f"{value:.{max(0, 2 - floor(log10(value)))}f}"
 
 
 def two_decimals(value: float) -> str:
-    """Return two decimals; below 1 three significant digits: a 100 Mbit/s link needs them."""
+    """Return two decimals; three significant digits below 1, for slow links (100 Mbit/s)."""
     if not 0 < abs(value) < 1:
         return f"{value:.2f}"
     return f"{value:.{min(9, 2 - floor(log10(abs(value))))}f}"
 
 
 def one_decimal(value: float) -> str:
-    """Return one decimal; below 1 three significant digits."""
+    """Return one decimal; three significant digits below 1."""
     return f"{value:.1f}" if value >= 1 or not value else f"{value:#.3g}"
 
 
@@ -91,8 +91,8 @@ def format_digits(value: float | None, digits: Digits = three_digits) -> str:
 class TimeStyle(NamedTuple):
     """How a time is shown.
 
-    ``digits``: how its figure is rounded; ``units``: from the smallest to the largest; ``limit``:
-    the figure from which on the next unit is taken; ``zero``: the text of no time at all.
+    ``digits``: how the number is rounded; ``units``: from the smallest to the largest; ``limit``:
+    from this number on the next larger unit is used; ``zero``: the text for zero, if not empty.
     """
 
     digits: Digits = three_digits
@@ -101,14 +101,14 @@ class TimeStyle(NamedTuple):
     zero: str = ""
 
 
-#: Measured times; predictions of `collectives cost`; times of `collectives simulate`.
+#: Styles of measured times, of predictions (`collectives cost`) and of `collectives simulate`.
 MEASURED = TimeStyle()
 PREDICTED = TimeStyle(".3g", limit=999.5, zero="-")
 SIMULATED = TimeStyle(".4g", ("ns", "us", "ms", "s"))
 
 
 def format_seconds(value: float | None, style: TimeStyle = MEASURED) -> str:
-    """Return seconds with the unit that suits: ``12.3 us``; ``N/A`` for None."""
+    """Return seconds in a suitable unit: ``12.3 us``; ``N/A`` for None."""
     if value is None:
         return "N/A"
     if not value and style.zero:
@@ -119,7 +119,7 @@ def format_seconds(value: float | None, style: TimeStyle = MEASURED) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return whole seconds, as a person says them: ``45 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    """Return seconds, minutes or hours: ``45 s``, ``3 min 05 s``, ``2 h 10 min``."""
     whole = round(max(0.0, seconds))
     if whole < 60:
         return f"{whole} s"
@@ -156,19 +156,19 @@ def format_percent(value: float | None, digits: Digits = ".1f") -> str:
 
 
 def format_change(ratio: float) -> str:
-    """Return a ratio as a change in per cent: ``+12.3%`` of 1.123; from ten times on ``12.3x``."""
+    """Return a ratio as a change in per cent: ``+12.3%`` for 1.123; from 10 on ``12.3x``."""
     return f"{100 * (ratio - 1):+.1f}%" if ratio < 10 else f"{three_digits(ratio)}x"
 
 
 def format_p_value(p: float) -> str:
-    """Return a p value as ``p 0.02``; tiny ones alike, since no model holds that far out."""
+    """Return a p value as ``p 0.02``; below 1e-9, where models do not hold, ``p < 1e-9``."""
     return "p < 1e-9" if p < 1e-9 else f"p {p:.2g}"
 
 
 def format_interval(low: float | None, high: float | None, middle: float | None) -> str:
-    """Return an interval as per cent below and above the figure; empty when unknown.
+    """Return an interval as per cent below and above ``middle``; empty if it is unknown.
 
-    An end of ten times the figure or more is a factor: ``-1.2% +16x``.
+    An upper end of ten times ``middle`` or more is shown as a factor: ``-1.2% +16x``.
     """
     if low is None or high is None or not middle:
         return ""
@@ -191,7 +191,7 @@ def format_bytes(nbytes: float) -> str:
 
 
 def format_size(nbytes: int | None) -> str:
-    """Return bytes with a binary unit where that is exact (``64K``), else as they are."""
+    """Return bytes with a binary unit if that is exact (``64K``), else the number of bytes."""
     if nbytes is None:
         return "?"
     value, unit = nbytes, ""
@@ -203,7 +203,7 @@ def format_size(nbytes: int | None) -> str:
 
 
 def format_size_argument(nbytes: int) -> str:
-    """Return bytes as an option takes them, to three digits: ``64K``, ``1.5M``, ``1000``."""
+    """Return bytes in three digits, in the form that options accept: ``64K``, ``1.5M``."""
     value, unit = float(nbytes), ""
     for larger in "KMGT":
         if value < 1024:
@@ -231,9 +231,9 @@ def parse_size(text: str) -> int:
 
 
 def parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
-    """Return a number with one of these units in the base unit: ``5ms`` of SECONDS is 0.005.
+    """Return a number with one of ``units`` in the base unit: ``5ms`` with SECONDS is 0.005.
 
-    None for any other text, and beyond what a float holds; a unit ``""`` allows a bare number.
+    None for any other text and for too large numbers. A unit ``""`` allows numbers without a unit.
     """
     match = re.fullmatch(r"([0-9]*\.?[0-9]+)\s*([^\s0-9.]*)", text.strip(), re.ASCII)
     value = float(match[1]) * units[match[2]] if match and match[2] in units else math.inf
@@ -241,9 +241,9 @@ def parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
 
 
 def sweep_sizes(low: int, high: int, *, factor: float | None, step: int | None) -> list[int]:
-    """Return the sizes from ``low`` to ``high``, multiplied by ``factor`` or raised by ``step``.
+    """Return the sizes from ``low`` to ``high``, multiplied by ``factor`` or increased by ``step``.
 
-    Raises Unsupported when the sweep is empty or would not advance.
+    Raises Unsupported if the sweep is empty, has too many sizes or would not advance.
     """
     if low > high:
         raise Unsupported(
@@ -277,7 +277,7 @@ def sweep_sizes(low: int, high: int, *, factor: float | None, step: int | None) 
 
 
 def parse_ranks(text: str, most: int = MOST_RANKS) -> list[int]:
-    """Return the rank counts of ``2-8,16``. Raises Unsupported outside of 1 to ``most``."""
+    """Return the rank counts of ``2-8,16``. Raises Unsupported unless all are 1 to ``most``."""
     counts: list[int] = []
     for part in text.split(","):
         span = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part, re.ASCII)

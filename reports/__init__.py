@@ -14,7 +14,7 @@ __all__ = ["load"]
 def load(path: Path | str, ranks: int | None = None) -> DataFrame:
     """A log of nccl-tests, OSU, IMB or Busbar as a pandas DataFrame; see docs/reports.md.
 
-    ``ranks`` is used where a log does not say. Raises ``busbar.errors.ReportError``.
+    ``ranks``: rank count of a log that does not state it. Raises ``busbar.errors.ReportError``.
     """
     from reports.readers.reading import load as load_  # keeps `import reports` instant
 

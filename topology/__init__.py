@@ -1,1 +1,1 @@
-"""Where it moves: devices, links, clocks and placement. Imports nothing of ours."""
+"""Map the hardware: devices, links, clocks and placement. Of our packages imports only busbar."""

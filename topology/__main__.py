@@ -1,4 +1,4 @@
-"""``python -m topology``; its commands are in the table of `topology.commands`."""
+"""Run ``python -m topology``; `topology.commands` has the table of its commands."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""The commands of ``python -m topology``. They parse, call and print, and decide nothing."""
+"""The commands of ``python -m topology``: they parse options, call other modules and print."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class FileOptions(OptionGroup):
 
 
 class WordOptions(FileOptions):
-    """Files also without ``--from``, behind the command's own words."""
+    """The files of a map, which may also be given without ``--from``, as the last words."""
 
     words: tuple[str, ...] = option("FILE  as --from FILE", (), nargs="*")
 
 
 def gather_map(options: FileOptions) -> Topology:
-    """The map of this machine, or of files if there are any; notes go to standard error."""
+    """The map of this machine, or of the files that the options name. Prints notes to stderr."""
     files = [*options.files, *options.words]
     commands = [name for name in files if name in TABLE.entries and not Path(name).exists()]
     if commands:
@@ -77,7 +77,7 @@ class ShowCommand(WordOptions, Command):
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """The options. Raises Unsupported where the first word is neither command nor file."""
+        """The options. Raises Unsupported if the first word is neither a command nor a file."""
         word = argv[0] if argv else ""
         if word and not word.startswith("-") and not Path(word).exists():
             wrong = unknown("command or file", word, TABLE.entries)
@@ -107,7 +107,7 @@ def _print_map(topology: Topology, options: ShowCommand) -> None:
     elif options.csv:
         sys.stdout.write(terminal.matrix_csv(topology))
     elif options.tree or not topology.gpus:
-        # Without a GPU the CPUs are what there is to see.
+        # Without a GPU the tree shows the CPUs.
         sys.stdout.write(terminal.tree_text(topology, shutil.get_terminal_size().columns))
     else:
         out, shown = (
@@ -115,7 +115,7 @@ def _print_map(topology: Topology, options: ShowCommand) -> None:
             terminal.matrix_text(topology, underline=sys.stdout.isatty()),
         )
         if not any(cell not in "X?" for row in topology.matrix() for cell in row):
-            # No source says what connects the GPUs: rates are all that there is to see.
+            # No source states what connects the GPUs, so the measured rates are shown, too.
             from topology.views import measured
 
             rates = (measured.text(topology), measured.host_rates(topology))
@@ -124,7 +124,7 @@ def _print_map(topology: Topology, options: ShowCommand) -> None:
 
 
 def write_text(name: str, text: str) -> None:
-    """Write to a file, or to standard output for ``-``."""
+    """Write text to a file, or to standard output if the name is ``-``."""
     if name == "-":
         sys.stdout.write(text)
         return
@@ -154,7 +154,7 @@ class CheckCommand(WordOptions, Command):
 
 
 class ChoiceOptions(FileOptions):
-    """The options that say which GPUs are wanted, and for what."""
+    """The options that choose GPUs for a job and its communication pattern."""
 
     k: int | None = option("-k K  how many GPUs the job gets")
     exclude: tuple[str, ...] = option(
@@ -170,7 +170,7 @@ class ChoiceOptions(FileOptions):
     )
 
     def rank(self, topology: Topology, most: int) -> Ranking:
-        """The best sets of GPUs; of all GPUs that are left, where ``-k`` is not given."""
+        """The best sets of K GPUs; without ``-k`` the set of all GPUs that are not excluded."""
         from topology.placement.pick import Objective, available, pick
 
         exclude = [word for text in self.exclude for word in text.split(",") if word]
@@ -201,14 +201,14 @@ class PickCommand(WordOptions, ChoiceOptions, Command):
 
 
 class ExportCommand(ChoiceOptions, Command):
-    """Write for another program."""
+    """Write the map in the format of another program."""
 
     EPILOG = "\n".join(["formats:", *(f"  {name:14}{one.about}" for name, one in EXPORTS.items())])
 
     format: str = option("FORMAT  see below", choices=tuple(EXPORTS))
 
     def checked(self) -> Self:
-        """These options. Raises Unsupported for a choice of GPUs where all are described."""
+        """These options. Raises Unsupported if GPUs are chosen for a format that describes all."""
         if self.given - {"format", "files"} and not EXPORTS[self.format].ordered:
             raise Unsupported(
                 f"{self.format} describes the whole machine; it takes no choice of GPUs; see"

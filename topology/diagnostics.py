@@ -1,6 +1,6 @@
-"""Findings of ``check``: what costs a machine performance, with evidence and remedy.
+"""The findings of ``check``: causes of lost performance, each with evidence and a remedy.
 
-A rule is a function from a topology to findings. A rule whose facts are missing finds nothing.
+A rule is a function from a topology to findings. A rule without its facts has no findings.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from topology.model.topology import Device, Kind, Level, LinkKind, Topology
 
 @dataclass(frozen=True)
 class Finding:
-    """``harm`` orders findings: a rough share, 0 to 1, of what is lost where it hits (1: broken).
+    """One cause of lost performance. ``harm``: roughly the share that is lost, 0 to 1 (1: broken).
 
-    ``code`` is stable, for scripts; ``subjects`` are device ids, or pairs as ``GPU0-GPU1``.
+    ``code``: does not change, for scripts; ``subjects``: device ids, or pairs as ``GPU0-GPU1``.
     """
 
     code: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 def likes(topology: Topology) -> list[list[Device]]:
-    """The GPUs in groups of one model; GPUs whose model nobody knows are like no other."""
+    """The GPUs in groups of one model each; GPUs of unknown model are left out."""
     models: dict[str, list[Device]] = {}
     for gpu in topology.gpus:
         model = gpu.get("model") or gpu.name
@@ -42,9 +42,9 @@ def likes(topology: Topology) -> list[list[Device]]:
 
 
 def at_work(gpu: Device) -> bool:
-    """Whether the GPU is known not to idle; idle ones lower clocks and PCIe generation on purpose.
+    """True if the GPU is known to be busy; idle GPUs lower clocks and PCIe generation on purpose.
 
-    A desktop card in P8 may well claim a power cap and no idleness, hence both are asked.
+    A desktop card in P8 may report a power cap and not idle, so both facts are used.
     """
     pstate, idle = gpu.get("pstate"), gpu.get("idle")
     return (
@@ -53,7 +53,7 @@ def at_work(gpu: Device) -> bool:
 
 
 def listing(values: Iterable[tuple[str, str]]) -> str:
-    """``1.683 GHz: GPU1, GPU4; 1.771 GHz: GPU0`` out of (device, value) pairs."""
+    """(device, value) pairs as text by value: ``1.683 GHz: GPU1, GPU4; 1.771 GHz: GPU0``."""
     groups: dict[str, list[str]] = {}
     for device, value in values:
         groups.setdefault(value, []).append(device)
@@ -68,21 +68,21 @@ def grouped(
     remedy: str,
     subjects: Iterable[str] | None = None,
 ) -> list[Finding]:
-    """One finding out of (subject, what is stated of it) rows; none where there are no subjects.
+    """A list of one finding from (subject, statement) rows; an empty list without subjects.
 
-    ``subjects``: those of the rows that the finding is about, by default all.
+    ``subjects``: those that the finding is about; by default the subjects of all rows.
     """
     about = tuple(dict.fromkeys((one for one, _ in rows) if subjects is None else subjects))
     return [Finding(code, harm, about, summary, listing(rows), remedy)] if about else []
 
 
-#: Clocks closer than this are the same: drivers round to steps.
+#: Clocks that differ by less than this share count as equal: drivers round to steps.
 _SAME = 0.01
 _HARD = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 
 def memory_errors(topology: Topology) -> list[Finding]:
-    """Uncorrected errors end jobs; failed row remapping means that the card must be replaced."""
+    """Find memory errors. Uncorrected ones end jobs; if row remapping failed, replace the card."""
     gpus = topology.gpus
     counted = {name: _counted(gpus, f"ecc_{name}") for name in ("uncorrected", "corrected")}
     failed = [(gpu.id, "row remapping failed") for gpu in gpus if gpu.get("rows_failed") is True]
@@ -118,7 +118,7 @@ def _counted(gpus: tuple[Device, ...], name: str) -> list[tuple[str, str]]:
 
 
 def ecc_mode(topology: Topology) -> list[Finding]:
-    """Like GPUs with and without ECC differ in memory size and bandwidth."""
+    """Find GPUs of one model with different ECC modes: memory size and bandwidth then differ."""
     findings = []
     for group in likes(topology):
         known = [gpu for gpu in group if gpu.get("ecc") is not None]
@@ -132,7 +132,7 @@ def ecc_mode(topology: Topology) -> list[Finding]:
 
 
 def fabric(topology: Topology) -> list[Finding]:
-    """An NVSwitch machine without its fabric has no NVLink at all, and CUDA does not start."""
+    """Find an NVSwitch fabric that is down (NVLink and CUDA then do not work) or not healthy."""
     bad = []
     for gpu in topology.gpus:
         state = str(gpu.get("fabric_state") or "")
@@ -158,7 +158,7 @@ def fabric(topology: Topology) -> list[Finding]:
 
 
 def _illness(gpu: Device) -> str:
-    """What a GPU states of the health of its fabric, "" where nothing is wrong."""
+    """The problems of its fabric that a GPU reports; empty if the fabric is healthy."""
     problems = gpu.get("fabric_problems")
     words = [str(word) for word in problems] if isinstance(problems, tuple) else []
     summary = str(gpu.get("fabric_health") or "healthy")
@@ -166,7 +166,7 @@ def _illness(gpu: Device) -> str:
 
 
 def throttling(topology: Topology) -> list[Finding]:
-    """Clocks that the driver or the board holds down now."""
+    """Find clocks that the driver or the board limits now."""
     board: list[tuple[str, str]] = []
     driver: list[tuple[str, str]] = []
     for gpu in topology.gpus:
@@ -193,7 +193,7 @@ def throttling(topology: Topology) -> list[Finding]:
 
 
 def clocks(topology: Topology) -> list[Finding]:
-    """Like GPUs with unlike clocks: a collective is as fast as the slowest of its ranks."""
+    """Find GPUs of one model with different clocks: the slowest rank limits a collective."""
     findings = []
     for group in likes(topology):
         for what in ("memory", "sm"):
@@ -206,7 +206,7 @@ def clocks(topology: Topology) -> list[Finding]:
 def _clock(group: list[Device], what: str) -> Finding | None:
     names = [f"clock_{what}_app_hz", f"clock_{what}_max_hz"]
     if all(at_work(gpu) and gpu.get("pstate") == group[0].get("pstate") for gpu in group):
-        # Clocks of the moment compare only between GPUs that are at work in the same state.
+        # Present clocks can be compared only between busy GPUs in the same performance state.
         names.append(f"clock_{what}_hz")
     for name in names:
         values = [(gpu.id, number) for gpu in group if (number := gpu.number(name))]
@@ -222,8 +222,8 @@ def _clock(group: list[Device], what: str) -> Finding | None:
         slow = tuple(id for id, number in values if number < high * (1 - _SAME))
         return Finding(
             f"{what}-clock-differs",
-            # A clock's share of the time is paid by every rank, as all wait for the slowest; the
-            # field report saw up to three times the clock's lag in training throughput.
+            # All ranks wait for the slowest. In a field report memory clocks that were lower by a
+            # share cost up to three times that share of training throughput.
             min(1.0, (3 if what == "memory" else 1) * lag),
             slow,
             f"{'memory' if what == 'memory' else 'SM'} clocks differ by {lag:.1%} among like GPUs "
@@ -237,7 +237,7 @@ def _clock(group: list[Device], what: str) -> Finding | None:
 
 
 def power_limits(topology: Topology) -> list[Finding]:
-    """A limit below the one that the board was shipped with."""
+    """Find power limits below the board's default."""
     low = []
     for gpu in topology.gpus:
         limit, default = gpu.number("power_limit_w"), gpu.number("power_default_w")
@@ -248,7 +248,7 @@ def power_limits(topology: Topology) -> list[Finding]:
 
 
 def models(topology: Topology) -> list[Finding]:
-    """GPUs of several models in one machine: each collective runs at the slowest one's pace."""
+    """Find GPUs of several models in one machine: the slowest model limits a collective."""
     groups = likes(topology)
     if len(groups) < 2:
         return []
@@ -262,14 +262,14 @@ def models(topology: Topology) -> list[Finding]:
 GPU_RULES = (memory_errors, ecc_mode, fabric, throttling, clocks, power_limits, models)
 
 
-#: Bytes per second of a port that jobs may talk over: 10 Gbit/s.
+#: The least rate of a network port that jobs use, in bytes per second: 10 Gbit/s.
 _LEAST_FABRIC = 1.25e9
 
 
 def pcie_width(topology: Topology) -> list[Finding]:
-    """Lanes below what the device can do: lost until somebody reseats or moves the card.
+    """Find PCIe links with fewer lanes than the device supports: reseat or move the card.
 
-    In a virtual machine nobody can, and the provider may have given all of a kind so few.
+    Virtual machines are left out: the user cannot move cards there.
     """
     lost: list[tuple[str, str]] = []
     narrow: list[tuple[str, str]] = []
@@ -294,7 +294,7 @@ def pcie_width(topology: Topology) -> list[Finding]:
 
 
 def pcie_generation(topology: Topology) -> list[Finding]:
-    """A generation below what device and port agree on, in a device that is not merely idle."""
+    """Find PCIe links below the generation that device and port support; idle GPUs are left out."""
     rows: list[tuple[str, str]] = []
     share = 0.0
     for device in _pcie_devices(topology):
@@ -312,7 +312,7 @@ def pcie_generation(topology: Topology) -> list[Finding]:
 
 
 def pcie_unlike(topology: Topology) -> list[Finding]:
-    """Like GPUs whose best PCIe link differs: one sits in a lesser slot."""
+    """Find GPUs of one model whose fastest possible PCIe link differs: one is in a slower slot."""
     findings = list[Finding]()
     for group in likes(topology):
         rates = {
@@ -331,7 +331,7 @@ def pcie_unlike(topology: Topology) -> list[Finding]:
 
 
 def nvlinks_missing(topology: Topology) -> list[Finding]:
-    """Boards soldered to their neighbours of which no NVLink is up; MIG devices have none."""
+    """Find GPUs without any active NVLink whose model always has NVLinks; MIG is left out."""
     rows = [
         (gpu.id, f"0 NVLinks up, {known.nvlinks} are published for {gpu.get('model') or gpu.name}")
         for gpu in topology.gpus
@@ -346,7 +346,7 @@ def nvlinks_missing(topology: Topology) -> list[Finding]:
 
 
 def nvlinks(topology: Topology) -> list[Finding]:
-    """NVLinks that are down, or fewer or slower than those of like GPUs; and their errors."""
+    """Find NVLinks that are down, have errors, or are fewer or slower than on GPUs of one model."""
     findings = []
     for group in likes(topology) or [list(topology.gpus)]:
         findings += [*_nvlink_counts(topology, group), *_nvlink_rates(group)]
@@ -360,11 +360,11 @@ def nvlinks(topology: Topology) -> list[Finding]:
 def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
     wired = _wired(topology)
     known = {gpu: n for gpu in group if (n := _links(gpu, wired.get(gpu.id, []))) is not None}
-    # NCCL's XML has no word of links that are down: beside GPUs of its kind there should be some.
+    # NCCL's XML leaves out links that are down, so compare with GPUs of the same architecture.
     kinds = {gpu.get("sm") for gpu, n in known.items() if n} - {None}
     bare = [gpu for gpu in group if gpu not in known and not wired.get(gpu.id)]
     known |= {gpu: 0 for gpu in bare if gpu.get("sm") in kinds}
-    # A GPU whose links are all down has no bridge, which is a fault only if its likes have one.
+    # A GPU whose links are all down has no bridge. This is a fault only if others have one.
     down = {
         gpu: d for gpu in known if isinstance(d := gpu.get("nvlinks_down"), tuple) and known[gpu]
     }
@@ -400,7 +400,7 @@ def _nvlink_rates(group: list[Device]) -> list[Finding]:
 
 
 def _wired(topology: Topology) -> dict[str, list[tuple[str, int]]]:
-    """By device, the other ends of its NVLinks with the number of links to each."""
+    """For each device the devices that its NVLinks lead to, with the number of links to each."""
     counts: dict[str, list[tuple[str, int]]] = {}
     for link in topology.graph.topology.links:
         if link.kind is LinkKind.NVLINK:
@@ -410,17 +410,17 @@ def _wired(topology: Topology) -> dict[str, list[tuple[str, int]]]:
 
 
 def _links(gpu: Device, wired: list[tuple[str, int]]) -> int | None:
-    """NVLinks of one GPU: its own count, or what its links or its switch-connected pairs show."""
+    """The number of a GPU's NVLinks, as stated or by its links to switches; None if unknown."""
     stated = gpu.whole("nvlinks")
     if stated is not None:
         return stated
-    # Direct links may lead to GPUs that are not visible here, so only switches allow a comparison.
+    # Direct links may lead to GPUs that are not visible here, so only links to switches count.
     switched = any(end.startswith("NVS") for end, _ in wired)
     return sum(count for _, count in wired) if switched else None
 
 
 def redirected(topology: Topology) -> list[Finding]:
-    """ACS and a translating IOMMU send traffic between neighbours through the root complex."""
+    """Find ACS and IOMMU translation, which send traffic of neighbours via the root complex."""
     acs: list[tuple[str, str]] = []
     translated: list[tuple[str, str]] = []
     for gpu in topology.gpus:
@@ -449,10 +449,10 @@ def redirected(topology: Topology) -> list[Finding]:
 
 
 def far_from_nic(topology: Topology) -> list[Finding]:
-    """GPUs whose nearest NIC is beyond the CPU, though the NIC could be as near as others' are."""
+    """Find GPUs whose nearest NIC is beyond the CPU while other GPUs have a nearer NIC."""
     nics = [nic.id for nic in _fabric_nics(topology)]
     if flat(topology):
-        return []  # nothing is known of how far anything is
+        return []  # distances are unknown
     nearest: dict[str, tuple[Level, str]] = {}
     for gpu in topology.gpus:
         levels = [
@@ -476,7 +476,7 @@ def far_from_nic(topology: Topology) -> list[Finding]:
 
 
 def flat(topology: Topology) -> list[Finding]:
-    """Every pair SYS although NUMA affinities agree: a virtual machine that hides its PCIe tree."""
+    """Find a virtual machine that hides its PCIe tree: all pairs are SYS, but share NUMA nodes."""
     gpus = topology.gpus
     homes = {gpu.get("numa_affinity") for gpu in gpus}
     if len(gpus) < 2 or len(homes) >= len(gpus) or None in homes:
@@ -495,14 +495,14 @@ def flat(topology: Topology) -> list[Finding]:
 
 
 def _fabric_nics(topology: Topology) -> list[Device]:
-    """NICs that carry RDMA where any is known to; bridges and management ports are no one's NIC."""
+    """NICs with RDMA; if none is known, all NICs but virtual ones and management ports."""
     rdma = [n for n in topology.nics if _is_rdma(n)]
     real = [n for n in topology.nics if n.busid or not n.get("net_names")]
     return rdma or [n for n in real if not _for_management(n)]
 
 
 def _for_management(nic: Device) -> bool:
-    """A port that jobs do not talk over: slower than 10 Gbit/s, or on a bus of that kind."""
+    """True for a port that jobs do not use: slower than 10 Gbit/s, or with such a name."""
     rates = (nic.number("net_rate"), nic.number("pcie_rate"))
     slow = any(rate is not None and 0 < rate < _LEAST_FABRIC for rate in rates)
     return slow or nic.net_name.startswith(("usb", "enx", "bmc", "idrac", "ipmi"))
@@ -514,9 +514,9 @@ def _is_rdma(nic: Device) -> bool:
 
 
 def _pcie_devices(topology: Topology) -> list[Device]:
-    """GPUs, NICs that jobs use, and the bridges above either.
+    """GPUs, NICs that jobs use, and the bridges above both.
 
-    None of a virtual machine, whose links are as they were given to it.
+    Devices of a virtual machine are left out, since the user cannot change their links.
     """
     ends = [d for d in (*topology.gpus, *_fabric_nics(topology)) if not _virtual(topology, d)]
     above = {one.id: one for end in ends for one in topology.ancestors(end.id)}
@@ -553,15 +553,15 @@ _ALLOW = (
 )
 _WAY = "No source says what connects them: add nvidia-smi topo -m"
 _MOST_PAIRS = 12
-#: A rate below this share of the expected one is not explained by protocol or size.
+#: A rate below this share of the expected rate is a finding: protocol or size do not explain it.
 _SHARE = 0.5
-#: Without P2P data goes twice over PCIe, through the host's memory.
+#: The share of the rate without P2P, because data then passes PCIe twice, via the host's memory.
 _STAGED = 0.5
 _UNLIKE = 0.75
 
 
 def p2p(topology: Topology) -> list[Finding]:
-    """GPU pairs whose P2P the driver refuses, though their path would carry it or is unknown."""
+    """Find GPU pairs for which the driver refuses P2P, but whose path allows it or is unknown."""
     rows: list[tuple[str, str]] = []
     unknown: list[tuple[str, str]] = []
     for a, b in topology.stated(topology.gpus, "p2p_read", "p2p_access"):
@@ -585,7 +585,7 @@ def p2p(topology: Topology) -> list[Finding]:
 def _pairs(
     code: str, harm: float, rows: list[tuple[str, str]], summary: str, remedy: str
 ) -> list[Finding]:
-    """A finding about pairs; of more than a few it names the GPUs and counts the pairs."""
+    """A finding about pairs. If there are many pairs, it names the GPUs and counts the pairs."""
     findings = grouped(code, harm, rows, summary, remedy)
     if len(rows) <= _MOST_PAIRS:
         return findings
@@ -599,7 +599,7 @@ def _pairs(
 
 
 class _Short(NamedTuple):
-    """A rate over ``link`` that falls short of what is promised, perhaps by a guess."""
+    """A measured rate that is too low. ``guess``: a note if the promised rate is assumed."""
 
     link: str
     subject: str
@@ -609,10 +609,10 @@ class _Short(NamedTuple):
 
 
 def measured(topology: Topology) -> list[Finding]:
-    """Measured rates of less than half of what the class of the link gives.
+    """Find measured rates of less than half of the expected rate.
 
-    What it gives is `topology.model.rates` of the links that sources state, else of what is
-    published of the GPU's model (`topology.model.rates`).
+    The expected rate follows from the links that sources state, else from what is published about
+    the GPU's model (`topology.model.rates`).
     """
     findings = [*_slow_pairs(topology), *_slow_copies(topology)]
     if not findings:
@@ -657,7 +657,7 @@ def _slow_pairs(topology: Topology) -> Iterator[_Short]:
 
 
 def _slow_copies(topology: Topology) -> Iterator[_Short]:
-    """Copies between host and device; over a chip-to-chip link where there is one."""
+    """Slow copies between host and device, compared with the slowest link on their way."""
     for gpu in topology.gpus:
         way = [hop.bandwidth for hop in topology.graph.climb(gpu.id) if hop.kind != "memory"]
         for name, words in (("host_to_device", "from"), ("device_to_host", "to")):
@@ -667,7 +667,7 @@ def _slow_copies(topology: Topology) -> Iterator[_Short]:
 
 
 def _peers(topology: Topology, a: str, b: str) -> bool:
-    """Whether nothing says that the two cannot reach each other's memory."""
+    """True unless a source states that two GPUs cannot access each other's memory."""
     read, access = topology.pair(a, b, "p2p_read"), topology.pair(a, b, "p2p_access")
     return access is not False and read in (None, "OK", "U")
 
@@ -684,7 +684,7 @@ def _span(rates: Iterator[float]) -> str:
 
 
 def unlike(topology: Topology) -> list[Finding]:
-    """Pairs of GPUs that carry less than 3/4 of what the other pairs of their class do."""
+    """Find pairs of GPUs with less than 3/4 of the rate of the other pairs of their class."""
     from topology.model.measured import matrix, slow
 
     cells = matrix(topology, "bandwidth")
@@ -711,14 +711,14 @@ __all__ = ["Finding", "check"]
 
 
 def check(topology: Topology) -> tuple[Finding, ...]:
-    """Return all findings in order of harm; the order is stable for equal harm."""
+    """Return all findings, those with the greatest harm first, then by code and subjects."""
     rules = (*GPU_RULES, *LINK_RULES, *PEER_RULES, contradictions)
     findings = [finding for rule in rules for finding in rule(topology)]
     return tuple(sorted(findings, key=lambda f: (-f.harm, f.code, f.subjects)))
 
 
 def contradictions(topology: Topology) -> list[Finding]:
-    """Sources that cannot all be right: one of them is stale, or of another machine."""
+    """Find sources that contradict each other: one is outdated, or of another machine."""
     conflicts = topology.contradictions()
     if not conflicts:
         return []

@@ -1,8 +1,8 @@
-"""Exports for other programs: pure functions from a map (and an order of GPUs) to text, by name.
+"""Exports for other programs: functions from a map (and an order of GPUs) to text, by name.
 
-Launchers' options put rank r on GPU order[r] and on CPUs near it: Open MPI's mpirun(1) (rankfiles),
-MPICH's Hydra (-bind-to user), Slurm's srun(1). For schedulers: Slurm's manual pages gres.conf(5),
-topology.conf(5), topology.yaml(5), and Kubernetes' rules for label names and values.
+Exports for launchers put rank r on GPU order[r] and on CPUs near it: Open MPI's mpirun(1)
+(rankfiles), MPICH's Hydra (-bind-to user), Slurm's srun(1). Exports for schedulers follow Slurm's
+manual pages gres.conf(5), topology.conf(5), topology.yaml(5), and Kubernetes' rules for labels.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Order = tuple[str, ...]
 
 
 def visible(topology: Topology, order: Order) -> str:
-    """``0,3,2,1``: the GPUs' indices in NVML's order, which is that of PCI bus ids."""
+    """The GPUs' indices such as ``0,3,2,1``, in NVML's numbering, which is by PCI bus id."""
     indices = [topology.device(id).index for id in order]
     return ",".join(str(n if index is None else index) for n, index in enumerate(indices))
 
 
 def cuda(topology: Topology, order: Order) -> str:
-    """Two lines for a shell: CUDA counts the fastest GPU first unless told to go by bus id."""
+    """Two lines for a shell. The first lets CUDA number GPUs by bus id, and not by speed."""
     return (
         "export CUDA_DEVICE_ORDER=PCI_BUS_ID\n"
         f"export CUDA_VISIBLE_DEVICES={visible(topology, order)}\n"
@@ -35,7 +35,7 @@ def cuda(topology: Topology, order: Order) -> str:
 
 
 def rankfile(topology: Topology, order: Order) -> str:
-    """One line a rank. Slots are logical cores where the map knows cores, else CPU numbers."""
+    """A rankfile, one line per rank. Slots are logical cores if the map has cores, else CPUs."""
     cores = core_numbers(topology)
     lines = ["# mpirun --map-by rankfile:file=FILE (Open MPI 5), --rankfile FILE (Open MPI 4)"]
     if not cores:
@@ -54,14 +54,14 @@ def rankfile(topology: Topology, order: Order) -> str:
 
 
 def mpich(topology: Topology, order: Order) -> str:
-    """One mpiexec line; Hydra separates ranks by commas and a rank's CPUs by plus signs."""
+    """A command line of mpiexec; Hydra separates ranks by commas and a rank's CPUs by ``+``."""
     bind = ",".join("+".join(map(str, cpus)) for cpus in shares(topology, order))
     env = f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={visible(topology, order)}"
     return f"{env} mpiexec -n {len(order)} -bind-to user:{bind} COMMAND\n"
 
 
 def slurm(topology: Topology, order: Order) -> str:
-    """One srun line; masks are hexadecimal, bit n is CPU n, one mask a task."""
+    """A command line of srun, with one hexadecimal mask per task; bit n is CPU n."""
     masks = ",".join(hex(sum(1 << cpu for cpu in cpus)) for cpus in shares(topology, order))
     return (
         f"srun --nodes=1 --ntasks={len(order)} --gpus-per-node={len(topology.gpus)} "
@@ -74,7 +74,7 @@ _LABEL_MAX = 63
 
 
 def gres_conf(topology: Topology) -> str:
-    """One line a GPU: its device file, cores near it, NVLinks to every other (-1 itself)."""
+    """A gres.conf, one line per GPU: device file, near cores, NVLinks to each GPU (-1: itself)."""
     _one_node(topology)
     cores = core_numbers(topology)
     lines = [
@@ -100,10 +100,9 @@ def gres_conf(topology: Topology) -> str:
 
 
 def topology_conf(topology: Topology) -> str:
-    """The hosts of the map below one switch, or in the racks that were measured, below a spine.
+    """A topology.conf: the map's hosts below one switch, or a switch per measured rack and a spine.
 
-    One machine knows no more of a cluster: lines of several are to be joined under the real
-    switches.
+    A map of one machine has one host: join the lines of several maps under the real switches.
     """
     racks = _racks(topology)
     lines = [f"SwitchName=leaf{n} Nodes={','.join(hosts)}" for n, hosts in enumerate(racks)]
@@ -113,7 +112,7 @@ def topology_conf(topology: Topology) -> str:
 
 
 def topology_yaml(topology: Topology) -> str:
-    """The same as ``topology_conf`` in YAML."""
+    """A topology.yaml with the same switches as `topology_conf`."""
     racks = _racks(topology)
     lines = ["- topology: tree", "  cluster_default: true", "  tree:", "    switches:"]
     for n, hosts in enumerate(racks):
@@ -128,7 +127,7 @@ def _leaves(racks: Sequence[Sequence[str]]) -> str:
 
 
 def _racks(topology: Topology) -> list[list[str]]:
-    """Hosts by rack as ``measure --racks`` wrote them; all in one where the hosts are others."""
+    """Hosts by rack as ``measure --racks`` wrote them; one rack if those are other hosts."""
     hosts = _hosts(topology)
     text = str(topology.get("racks") or "")
     racks = [[_word(host) for host in rack.split()] for rack in text.split(";")]
@@ -164,10 +163,9 @@ def _one_node(topology: Topology) -> None:
 
 
 def _hosts(topology: Topology) -> list[str]:
-    """Names of the hosts, as a scheduler knows them; localhost for one that no source names.
+    """The names of the hosts for a scheduler; localhost for a single host without a name.
 
-    Where ranks were measured, their hosts: that of whoever started them may be no node of the
-
+    If the map has ranks, only their hosts count, since the host that started them may be no node.
     """
     ancestors = [topology.ancestor(rank.id, Kind.HOST) for rank in topology.of(Kind.RANK)]
     homes = {host.id for host in ancestors if host is not None}
@@ -181,17 +179,17 @@ def _model(gpu: Device) -> str:
 
 
 def _word(text: str) -> str:
-    """Text as one word of a configuration file: nothing in it can start another field or line."""
+    """Text as one word of a configuration file: no character can start another field or line."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")
 
 
 def _value(text: str) -> str:
-    """A label's value: at most 63 letters, digits, dashes and dots, alphanumeric at both ends."""
+    """A label's value: at most 63 letters, digits or ``-._``; the ends are a letter or a digit."""
     return _word(_word(text)[:_LABEL_MAX])
 
 
 def affinity(topology: Topology, id: str) -> str | None:
-    """The CPU list near a device, as stated or its NUMA node's; None where no source knows."""
+    """The list of CPUs near a device, as stated, else of its NUMA node; None if unknown."""
     stated = topology.device(id).get("cpu_affinity")
     if stated is None:
         numa = topology.ancestor(id, Kind.NUMA)
@@ -200,11 +198,11 @@ def affinity(topology: Topology, id: str) -> str | None:
 
 
 def shares(topology: Topology, order: tuple[str, ...]) -> list[list[int]]:
-    """Return each rank's CPUs: ranks whose GPUs have the same CPUs near share them equally.
+    """Return each rank's CPUs: ranks whose GPUs are near the same CPUs share these equally.
 
-    Hardware threads of one core stay together where the map knows cores; otherwise every run of
-    consecutive CPUs is cut in equal parts, which keeps them together on the usual numberings.
-    Raises ProbeError for a GPU whose CPUs nobody knows, or with fewer cores than ranks.
+    If the map has cores, hardware threads of one core stay together. Otherwise each run of
+    consecutive CPUs is cut into equal parts, which keeps them together in the usual numberings.
+    Raises ProbeError if a GPU's CPUs are unknown, or if there are fewer cores than ranks.
     """
     near: dict[tuple[int, ...], list[int]] = {}
     for rank, id in enumerate(order):
@@ -232,7 +230,7 @@ def shares(topology: Topology, order: tuple[str, ...]) -> list[list[int]]:
 
 
 def core_numbers(topology: Topology) -> dict[int, int]:
-    """Logical core number of every CPU, cores in the order of the tree; empty if unknown."""
+    """Each CPU's logical core number, with cores in the order of their CPUs; empty if unknown."""
     return {cpu: number for number, core in enumerate(_cores(topology)) for cpu in core}
 
 
@@ -242,7 +240,7 @@ def _cores(topology: Topology) -> list[list[int]]:
 
 
 def _units(topology: Topology, cpus: set[int]) -> list[list[list[int]]]:
-    """Runs of units that may be shared out; a unit is a core's CPUs, or one CPU."""
+    """Runs of units to divide between ranks; a unit is a core's CPUs, or one CPU without cores."""
     cores = [[cpu for cpu in core if cpu in cpus] for core in _cores(topology)]
     cores = [core for core in cores if core]
     if cpus and {cpu for core in cores for cpu in core} == cpus:
@@ -256,18 +254,18 @@ def _units(topology: Topology, cpus: set[int]) -> list[list[list[int]]]:
     return runs
 
 
-#: Parts of a CPU, and what runs on it, are no nodes of a graph of links.
+#: Kinds of devices that a graph of links leaves out: parts of CPUs and GPUs, and ranks.
 HIDDEN = (Kind.CACHE, Kind.CORE, Kind.MIG, Kind.RANK)
 
 
 def label(device: Device) -> str:
-    """The id, with the product or interface name in brackets where one is known."""
+    """The id, with the product or interface name in brackets if one is known."""
     name = str(device.get("model") or device.name or "")
     return f"{device.id} ({name})" if name and name != device.id else device.id
 
 
 def links(topology: Topology) -> list[Hop]:
-    """The links that data passes, one a pair of devices; those nobody stated as for routing."""
+    """The links between shown devices, one per pair; links that routing assumes are included."""
     shown = {device.id for device in _nodes(topology)}
     return list({hop.link: hop for hop in topology.graph.hops if hop.link <= shown}.values())
 
@@ -294,7 +292,7 @@ def graphml(topology: Topology) -> str:
 
 
 def dot(topology: Topology) -> str:
-    """The graph in Graphviz's language; pen widths grow with bandwidth."""
+    """The graph in the language of Graphviz; links with more bandwidth are drawn wider."""
     lines = ["graph topology {", "  node [shape=box];"]
     for device in _nodes(topology):
         lines.append(f"  {_quoted(device.id)} [label={_quoted(label(device))}];")
@@ -319,9 +317,9 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True)
 class Export:
-    """``write`` takes the map and the ids of GPUs in rank order; ``about`` is one line for users.
+    """A format. ``write``: makes the text from a map and the ids of GPUs in rank order.
 
-    ``ordered`` says whether the order matters; the others describe the whole machine.
+    ``ordered``: True if the order is used; other formats describe the whole machine.
     """
 
     write: Callable[[Topology, Order], str]
@@ -350,7 +348,7 @@ EXPORTS: dict[str, Export] = {
 
 
 def export(name: str, topology: Topology, order: Order) -> str:
-    """The export of that name. ProbeError for an unknown name, or a map that lacks its facts."""
+    """The map in the format ``name``. Raises ProbeError if it is unknown or the map lacks facts."""
     if name not in EXPORTS:
         raise ProbeError("export", f"no format {name!r}; there are {', '.join(EXPORTS)}")
     return EXPORTS[name].write(topology, order)

@@ -29,7 +29,7 @@ Bools = NDArray[np.bool_]
 # A host is late if its launches take this many times as long as the median host's.
 _LATE = 1.3
 
-#: The channels of a host: what it sends, what it receives, and both at once.
+#: The channels of a host: sending, receiving, and both at once.
 OUT, IN, DUPLEX = 0, 1, 2
 CHANNELS = ("out", "in", "both ways at once")
 
@@ -61,7 +61,7 @@ class Flows:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a launch of one or two hosts ended; `failure`: the state shown, None if it finished.
+    """How a launch of one or two hosts ended; `failure`: the kind of failure, None if it finished.
 
     `own` has the hosts whose own process failed. The engine stopped the other hosts.
     """

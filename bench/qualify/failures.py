@@ -15,9 +15,9 @@ from bench.qualify.evidence import Evidence, Outcome
 from bench.qualify.model import Ending, HostReport, Stage, State
 from bench.qualify.pairing import Pair
 
-#: A host or link is called failing if at least so many launches fail, and more than succeed since.
+#: Failed launches after which a host or link is called failing, unless as many succeeded since.
 LEAST = 2
-#: After so many launches since the first failure without a majority, the verdict is unsure.
+#: Launches since the first failure after which the verdict is unsure, if there is no majority.
 MOST = 7
 
 

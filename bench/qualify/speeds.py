@@ -455,7 +455,7 @@ def components(edges: Iterable[Pair]) -> list[frozenset[int]]:
 
 
 def find_speeds(evidence: Evidence, kinds: Ints, left_out: frozenset[int]) -> Speeds:
-    """The results from the rates of all pairs; see `Judge` for the arguments."""
+    """Judge the speed of hosts, links and uplinks by the rates of all pairs (see `Judge`)."""
     result = Speeds()
     if not len(evidence.flows.source):
         result.unsure = {h: None for h in range(len(evidence.hosts)) if h not in left_out}
@@ -656,7 +656,7 @@ def _link(judge: Judge, rows: Ints, pair: Pair, limit: float, result: Speeds) ->
 def summarize(
     ratios: Sequence[float] | Floats, launches: Ints, partners: int, channels: tuple[int, ...]
 ) -> Slow:
-    """The median of log ratios as a ratio, with its interval."""
+    """The median of log ratios as a ratio, with an interval for it (see `Slow`)."""
     values = np.exp(np.asarray(ratios, dtype=float))
     if not len(values):
         return Slow(1.0, 1.0, 1.0, (), 0, channels)

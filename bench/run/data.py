@@ -88,7 +88,7 @@ class Inputs:
         """The table of reduced values, as far as these sizes need it."""
         whole = self._whole
         width = min(whole, _M)
-        # In double precision where the type is a float, which is as exact and much faster.
+        # Floats are reduced in double precision, which is as exact and much faster.
         wide = self._double if self._dtype.kind in "iu" else self._double.astype(np.float64)
         starts = ((shift + rank * _RANK_STRIDE) % _M for rank in holders)
         parts = (wide[start : start + width] for start in starts)
@@ -108,7 +108,7 @@ class Inputs:
             target[begin : begin + length] = self._of_rank(rank, source + shift, length)
 
     def _pieces(self, rank: int, buffer: Buffer) -> Iterator[tuple[int, int, int, int]]:
-        """The runs of a rank's buffer: first element, part, length, and start in the table."""
+        """The contiguous runs of a rank's buffer: first element, part, length, and table index."""
         at = 0
         for part in self._layout.parts(rank, buffer).tolist():
             for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
@@ -142,8 +142,8 @@ class Inputs:
     def same_digest(self, rank: int, result: Array, turn: int) -> bool:
         """True if a rank's ``out`` in host memory has the digest of the expected result.
 
-        Any single wrong element changes the digest (see `digest`). It is computed once for each
-        turn.
+        Any single wrong element changes the digest (see `digest`). Each turn's expected one is
+        cached.
         """
         if (rank, turn) not in self._digests:
             runs = (wanted for _, wanted in self._wanted(rank, turn))

@@ -153,7 +153,7 @@ def order(options: Options, work: Sequence[PlannedRow], cycle: int) -> Sequence[
 
 
 def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
-    """Time limits of the rows, in the order of all cycles. Rank 0 computes them and decides."""
+    """Time limits of the rows of all cycles, in measuring order. Rank 0 computes them."""
     seen, options = room.seen(), jobs[0].options
     width, seconds = len(options.placements), list[float]()
     if world.rank == 0:

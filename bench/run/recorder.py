@@ -165,7 +165,7 @@ def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -
 
     Raises StoreError if the file has results and neither --append nor --overwrite is given.
     """
-    known = path.name.endswith(tuple(SINKS))  # of another name `sink` says what is wrong
+    known = path.name.endswith(tuple(SINKS))  # for other names, `sink` raises the error
     if options.overwrite or not (known and path.is_file() and path.stat().st_size):
         return Earlier(launches)
     if not options.append:

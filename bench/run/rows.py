@@ -55,7 +55,7 @@ from reports.records.measurement import Overlap, Record
 
 @dataclass(frozen=True)
 class Case:
-    """What a row runs; ``schedule`` is None for the library's own collective and for work sharing.
+    """One case to measure; ``schedule`` is None for the library's own collective and work sharing.
 
     ``reach``: see `bench.run.contenders.Contender`. ``nonblocking``: the library's non-blocking
     form.
@@ -164,7 +164,7 @@ class Bench:
         self._rules, self._arrived, self._check = rules, arrived, check
         self._room, self.pace = room, pace
         self._arena = Arena(opened.transport, opened.world.rank)
-        #: The first wrong element of the last placement; empty where none was.
+        #: The first wrong element of the last placement; empty if there was none.
         self.complaint = ""
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}

@@ -85,7 +85,7 @@ class Sampler:
         return sample | self._energy(states, operations)
 
     def _energy(self, states: Sequence[State], operations: int) -> dict[str, float]:
-        """Joules of a window, if it is long enough for the counter; per operation above idle."""
+        """The energy fields of a `GpuSample`; empty if the window is too short for the counter."""
         first, last = states[0], states[-1]
         seconds = last.at - first.at
         if first.energy_j is None or last.energy_j is None or seconds < LONG:

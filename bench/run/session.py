@@ -342,7 +342,7 @@ class Session(RunSession):
 
     def _closing(self) -> list[str]:
         if self._world.rank != 0:
-            return []  # nobody would print it
+            return []  # only rank 0 prints it
         return closing(self._keeper.results, self._options.statistic)
 
     def _early(self, reason: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""Training steps: a model's gradients, exchanged as in training; the room of ``bench.step``."""
+"""Measure training steps (``bench.step``): a model's gradients, exchanged as in training."""

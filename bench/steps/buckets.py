@@ -36,9 +36,9 @@ _WHOLE = "256G"
 class Fusion:
     """A way to fuse gradients: fixed buckets, or with a ``cycle`` a buffer that is filled anew.
 
-    ``label``: what records and tables call it. ``limits``: the bytes that close the first bucket,
-    the second, …; the last limit holds for all further ones. None: no limit. ``cycle``: seconds
-    between two exchanges of what is ready; ``limits`` then has the buffer's size.
+    ``label``: its name in records and tables. ``limits``: the bytes that close the first bucket,
+    the second, …; the last limit holds for all further buckets. None: no limit. ``cycle``: seconds
+    between two exchanges of the gradients that are ready; ``limits`` is then the buffer's size.
     """
 
     label: str
@@ -60,9 +60,9 @@ class Fusion:
 def parse_fusion(text: str, cycle: float | None = None) -> Fusion:
     """Parse the options ``--fusion`` and ``--cycle`` (in seconds).
 
-    ``ddp`` or ``ddp:FIRST,REST``; ``none``: every tensor alone; ``all``: all together; SIZE: a
-    buffer of so many bytes, filled every ``cycle`` seconds as Horovod does, or without a cycle
-    buckets of that size. Raises Unsupported.
+    ``ddp`` or ``ddp:FIRST,REST``: PyTorch's buckets; ``none``: every tensor alone; ``all``: all
+    together; SIZE: buckets of so many bytes, or with a cycle a buffer of that size, filled every
+    ``cycle`` seconds as Horovod does. Raises Unsupported for any other text.
     """
     head, _, rest = text.partition(":")
     if head == "ddp" and cycle is None:
@@ -83,8 +83,8 @@ def parse_fusion(text: str, cycle: float | None = None) -> Fusion:
 def candidate_fusions(nbytes: int, cycle: float | None = None) -> list[Fusion]:
     """The fusions that ``--sweep fusion`` tries for ``nbytes`` of gradients.
 
-    Buckets of 256K to 64M that are smaller than the gradients, PyTorch's buckets, none and all;
-    with a cycle, buffers of these sizes.
+    Buckets of 256K to 64M if smaller than the gradients, PyTorch's buckets, ``none`` and ``all``.
+    With a cycle: buffers of these sizes, and one that is large enough for all gradients.
     """
     sizes = [size for size in _SWEPT if parse_size(size) < nbytes]
     if cycle is not None:
@@ -104,7 +104,7 @@ def _positive(text: str) -> int:
 def assign_buckets(
     sizes: Sequence[int], limits: Sequence[int | None], kinds: Sequence[str] = ()
 ) -> list[TensorRange]:
-    """Assign tensors of so many bytes to buckets; returns the range of each bucket.
+    """Assign tensors of ``sizes`` bytes to buckets. Returns each bucket's range of tensors.
 
     A tensor is added first; then its bucket is closed if its limit is reached. PyTorch's
     ``compute_bucket_assignment_by_size`` does the same: a bucket has at least one tensor, and may
@@ -147,7 +147,7 @@ def fill_buffers(
         yield first, stop
 
 
-# A tensor of another type than the one before begins on a cache line of its own.
+# A tensor whose type differs from the one before it begins on a new cache line.
 _LINE = 64
 
 
@@ -155,7 +155,8 @@ _LINE = 64
 class GradientLayout:
     """Where the gradient of each tensor is in a rank's memory.
 
-    ``kinds``: the types by nccl-tests' names. ``starts``: byte offsets, and at the end all bytes.
+    ``kinds``: each tensor's type by its name in nccl-tests. ``starts``: each tensor's byte offset,
+    and at the end the number of all bytes.
     """
 
     kinds: tuple[str, ...]
@@ -163,7 +164,7 @@ class GradientLayout:
 
     @classmethod
     def of(cls, workload: Workload, kind: str) -> GradientLayout:
-        """The layout of a model. ``kind``: the type of gradients that have none of their own."""
+        """The layout of a model. ``kind``: the type of tensors for which the model names none."""
         kinds = tuple(tensor.dtype or kind for tensor in workload.ready)
         starts = [0]
         for n, tensor in enumerate(workload.ready):
@@ -180,19 +181,19 @@ class GradientLayout:
 
     @property
     def sizes(self) -> Sequence[int]:
-        """Bytes of each tensor, with the gap behind it."""
+        """Bytes of each tensor, with the unused bytes after it."""
         return [end - start for start, end in pairwise(self.starts)]
 
     def nbytes_of(self, span: TensorRange) -> int:
-        """Bytes of a range of tensors."""
+        """Bytes of all tensors of a range."""
         return self.starts[span[1]] - self.starts[span[0]]
 
     def elements(self, span: TensorRange) -> int:
-        """Elements of a range of tensors of one type."""
+        """The number of elements of a range whose tensors have one type."""
         return self.nbytes_of(span) // self.itemsize(span)
 
     def itemsize(self, span: TensorRange) -> int:
-        """Bytes of an element of a range of tensors of one type."""
+        """Bytes of one element of a range whose tensors have one type."""
         return dtype(self.kinds[span[0]]).itemsize
 
 
@@ -204,13 +205,13 @@ class Gradients:
         self._memory: NDArray[np.uint8] = transport.allocate(layout.nbytes)[: layout.nbytes]
 
     def view(self, span: TensorRange) -> Array:
-        """The elements of a range of tensors of one type."""
+        """The memory of a range whose tensors have one type, as an array of that type."""
         layout = self.layout
         raw = self._memory[layout.starts[span[0]] : layout.starts[span[1]]]
         return raw.view(dtype(layout.kinds[span[0]]))
 
     def fill(self, value: float) -> None:
-        """Set every element."""
+        """Set every element to ``value``."""
         for n in range(len(self.layout.kinds)):
             self.view((n, n + 1)).fill(value)
 

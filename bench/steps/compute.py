@@ -1,7 +1,7 @@
-"""How long a rank computes between exchanges, and how it spends that time.
+"""How long a rank computes between exchanges, and whether it sleeps or burns its core meanwhile.
 
-A law gives the seconds of one rank's whole step: forward and backward pass, or one gradient of a
-parameter server's learner. The tensors' shares divide the backward pass.
+A law is the distribution of the seconds of one rank's whole step: forward and backward pass, or one
+gradient of a parameter server's learner. Each tensor takes its share of the backward pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 FORWARD = 1 / 3
 # Rows of the matrix that a burning rank multiplies between two readings of the clock.
 _BURN = 32
-# Times that are drawn at once.
+# The number of times that are drawn at once.
 _BLOCK = 64
 
 
@@ -30,9 +30,9 @@ class Compute(ABC):
     """Seconds for each (rank, step, tensor), by a law. The same arguments give the same seconds.
 
     ``label``: the law as the option names it, such as ``exp:20``. ``slow``: factors of ranks that
-    are slower (``--straggler``). The others are about ranks without a factor. ``mean``: E[X], the
-    mean seconds of a step. ``constant``: whether all times are equal. ``memoryless``: whether a
-    computation that has run for a while is expected to take as long again as a new one.
+    are slower (``--straggler``). The other fields describe ranks without a factor. ``mean``: E[X],
+    the mean seconds of a step. ``constant``: True if all times are equal. ``memoryless``: True if
+    the expected remaining time of a computation does not depend on how long it has run.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class Compute(ABC):
 
     @abstractmethod
     def draw(self, rank: int, step: int) -> float:
-        """X: seconds of a rank's step by the law, without stragglers."""
+        """X: seconds of a rank's step by the law, without the factor of ``--straggler``."""
 
     @abstractmethod
     def smallest(self, k: int, p: int) -> float:
-        """E[X_{k:p}], the expected k-th smallest of p independent times of the law."""
+        """E[X_{k:p}]: the expected value of the k-th smallest of p independent times of the law."""
 
     def seconds(self, rank: int, step: int) -> float:
-        """Seconds of a rank's step."""
+        """Seconds of a rank's step, with the factor of ``--straggler``."""
         return self.draw(rank, step) * self.slow.get(rank, 1.0)
 
     def fastest(self, ranks: Iterable[int]) -> list[int]:
-        """The ranks with the least factor of ``--straggler``: the base of a speed-up."""
+        """The ranks with the smallest factor of ``--straggler``; a speed-up is relative to them."""
         factors = {rank: self.slow.get(rank, 1.0) for rank in ranks}
         least = min(factors.values(), default=1.0)
         return [rank for rank, factor in factors.items() if factor == least]
@@ -77,7 +77,7 @@ class Compute(ABC):
 class Exponential(Compute):
     """``shift`` plus an exponential of mean ``scale``, drawn from the seed.
 
-    Times are i.i.d. over ranks and steps. Without a scale every time is the shift.
+    Times are i.i.d. over ranks and steps. If the scale is 0, every time equals the shift.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class Exponential(Compute):
     def draw(self, rank: int, step: int) -> float:
         """See `Compute.draw`. Warm-up steps have negative numbers.
 
-        Times are drawn in blocks. A generator for each would take 20 us, which would delay every
-        computation if many learners share an interpreter.
+        Times are drawn in blocks. To create a generator for each time would take 20 us, and would
+        delay every computation if many learners share an interpreter.
         """
         if self.constant:
             return self._shift
@@ -110,12 +110,12 @@ class Exponential(Compute):
         return self._shift + float(block[1][within])
 
     def smallest(self, k: int, p: int) -> float:
-        """See `Compute.smallest`: the shift and scale × (H_p − H_{p−k}) (Rényi 1953)."""
+        """See `Compute.smallest`: shift + scale × (H_p − H_{p−k}), H_n = Σ 1/i (Rényi 1953)."""
         return self._shift + self._scale * sum(1 / n for n in range(p - k + 1, p + 1))
 
 
 class Replay(Compute):
-    """Recorded seconds: ``table`` has a row for each step and a column for each rank, repeated."""
+    """Recorded seconds, repeated. ``table``: a row for each step and a column for each rank."""
 
     def __init__(
         self, label: str, table: NDArray[np.float64], slow: dict[int, float] | None = None
@@ -130,9 +130,10 @@ class Replay(Compute):
         return float(self._table[step % steps, rank % ranks])
 
     def smallest(self, k: int, p: int) -> float:
-        """See `Compute.smallest`: for times that are drawn from the table with replacement.
+        """See `Compute.smallest`, for times that are drawn from the table with replacement.
 
-        Each time is weighted by the increase of the binomial tail P(Bin(p, q) ≥ k) at it.
+        Each sorted time is weighted by the step of the binomial tail P(Bin(p, q) ≥ k) at its
+        quantile q.
         """
         q = np.arange(self._sorted.size + 1) / self._sorted.size
         tail = sum(comb(p, j) * q**j * (1 - q) ** (p - j) for j in range(k, p + 1))
@@ -142,8 +143,8 @@ class Replay(Compute):
 def spend_until(moment: float, burn: bool = False) -> None:
     """Return when ``time.perf_counter()`` has reached ``moment``.
 
-    The rank sleeps, like a host whose accelerator computes. With ``burn`` it keeps its core busy,
-    like a host that computes itself; more ranks than cores then slow each other down.
+    The rank sleeps, like a host whose accelerator computes. With ``burn`` the rank keeps its core
+    busy, like a host that computes itself; more ranks than cores then slow each other down.
     """
     if not burn:
         rest = moment - time.perf_counter()
@@ -161,10 +162,10 @@ _PR_SET_TIMERSLACK, _PR_GET_TIMERSLACK = 29, 30
 
 @contextmanager
 def prompt_timers() -> Iterator[None]:
-    """Let this thread's sleeps end on time inside the context.
+    """A context in which this thread's sleeps end on time.
 
-    Linux lets a timer of SCHED_OTHER fire up to 50 us late (prctl(2), PR_SET_TIMERSLACK); here it
-    is 1 ns. Threads and processes that are started inside inherit it.
+    By default Linux lets a timer of SCHED_OTHER fire up to 50 us late (prctl(2),
+    PR_SET_TIMERSLACK); here 1 ns. Threads and processes that are started inside inherit the limit.
     """
     if sys.platform != "linux":
         yield
@@ -182,10 +183,10 @@ def prompt_timers() -> Iterator[None]:
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """Run this thread, and others with the same affinity, on one core inside the context.
+    """A context in which this thread runs on one core, as do other threads that use this context.
 
-    Threads of one interpreter take turns. The next one wakes within a few us on the same core, and
-    within some tens of us on another core that was idle.
+    Threads of one interpreter take turns. On the same core the next thread wakes within a few us,
+    on another core that was idle within some tens of us.
     """
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})

@@ -1,9 +1,9 @@
-"""Exchanges buckets of gradients: by a schedule, or by the library's own collective; perhaps coded.
+"""Exchange buckets of gradients by a schedule or the library's collective; perhaps compressed.
 
-Compressed gradients are cast for any all-reduce, or coded for those that send once. Most
-all-reduces add on the way, so they need numbers. 8-bit codes, signs and indices cannot be added.
-They suit the all-reduces in which a vector is sent once and added at its destination. The sum is
-sent back in float32, since no rank keeps error feedback for it.
+Gradients are compressed by a cast to a shorter type, for any all-reduce, or by a code. Most
+all-reduces add partial sums on the way, but 8-bit codes, signs and indices cannot be added. Codes
+suit the all-reduces that send each vector once and add at its destination. The sum is sent back in
+float32, since no rank keeps error feedback for it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ Vector = NDArray[np.float32]
 class CodedAlgorithms(NamedTuple):
     """The collectives of a coded exchange, and their algorithms.
 
-    ``push``: sends the codes. ``answer``: sends the mean back, if a rank lacks it. ``shards``:
-    every rank adds up a shard of its own.
+    ``push``: sends the codes. ``answer``: sends the mean back; None if all ranks compute it.
+    ``shards``: True if each rank adds up one shard of the vector.
     """
 
     push: tuple[str, str]
@@ -52,7 +52,7 @@ class CodedAlgorithms(NamedTuple):
     shards: bool
 
 
-#: For each all-reduce that sends a vector once: collectives that move the same without adding.
+#: For each all-reduce that sends a vector once: collectives that move the data, without adding.
 _ALGORITHMS = {
     "one_shot": CodedAlgorithms(("allgather", "direct"), None, False),
     "ps": CodedAlgorithms(("gather", "flat"), ("broadcast", "flat"), False),
@@ -70,7 +70,7 @@ class CollectiveCall(NamedTuple):
 
 
 def coded_calls(algorithm: str, codec: Codec, elements: int, nranks: int) -> list[CollectiveCall]:
-    """The collectives that exchange a vector of so many elements in the code of a codec."""
+    """The collectives that exchange a vector of ``elements`` elements, encoded by ``codec``."""
     coded = _ALGORITHMS[algorithm]
     shards = parts(elements, nranks if coded.shards else 1)
     wire = sum(codec.nbytes(shard.stop - shard.start) for shard in shards)
@@ -81,7 +81,7 @@ def coded_calls(algorithm: str, codec: Codec, elements: int, nranks: int) -> lis
 
 
 class ExchangeTimes(NamedTuple):
-    """Seconds of one rank in all iterations."""
+    """Seconds of one rank in all its iterations together."""
 
     encode: float = 0.0
     exchange: float = 0.0
@@ -89,7 +89,7 @@ class ExchangeTimes(NamedTuple):
 
 
 class Encoded(Action):
-    """An exchange that encodes a rank's vector first. ``exchange_times``: its seconds so far."""
+    """An exchange that first encodes a rank's vector. ``exchange_times``: seconds taken so far."""
 
     def __init__(self, source: Vector, plans: Sequence[Action]) -> None:
         self._source, self._plans, self.exchange_times = source, plans, ExchangeTimes()
@@ -104,7 +104,7 @@ class Encoded(Action):
 
     @abstractmethod
     def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
-        """Encode, call the exchanges, which carry out the plans, and decode."""
+        """Encode, call the exchanges (each runs one of the plans), and decode."""
 
     def forget(self) -> None:
         """Clear the error feedback of this rank."""
@@ -127,7 +127,7 @@ class Encoded(Action):
 
 
 class CastFirst(Encoded):
-    """An exchange in place of a buffer into which a vector is cast first."""
+    """An in-place exchange of a buffer, after a vector is cast into that buffer."""
 
     def __init__(self, exchange: Action, source: Vector, buffer: NDArray[Any]) -> None:
         super().__init__(source, [exchange])
@@ -135,7 +135,7 @@ class CastFirst(Encoded):
 
     def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
         start = time.perf_counter()
-        with np.errstate(over="ignore"):  # what is too large for the type is infinite
+        with np.errstate(over="ignore"):  # values too large for the type become infinite
             np.copyto(self._buffer, self._source, casting="unsafe")
         cast = time.perf_counter()
         exchanges[0]()
@@ -145,12 +145,12 @@ class CastFirst(Encoded):
 
 
 class CompressedMean(Encoded):
-    """The mean of all ranks' vectors, which are sent in the code of a codec.
+    """The mean of all ranks' vectors, which are sent encoded by a codec.
 
     ``source`` and ``target``: float32 vectors of the same length on all ranks, ``target`` in the
     transport's memory. All ranks construct this together. Vectors are added in rank order, and a
-    rank decodes its own vector, too, so that all ranks get the same bits. Raises Unsupported as
-    `suits` does.
+    rank also uses the decoded form of its own vector, so that all ranks get the same bits. Raises
+    Unsupported if the codec does not suit the algorithm (`suits`).
     """
 
     def __init__(
@@ -229,17 +229,17 @@ class CompressedMean(Encoded):
         return sum(len(step.sends) for plan in self._programs for step in plan.program.steps)
 
 
-#: The update that reduces to rank 0 and broadcasts from it.
+#: The update that reduces to rank 0 and broadcasts from rank 0.
 REDUCE_BROADCAST = "reduce+broadcast"
-# Plans that an exchange keeps, if the ranges of tensors differ from step to step.
+# An exchange keeps so many plans at most; ranges of tensors may differ from step to step.
 _MOST_PLANS = 128
 
 
 def stages(choice: UpdateChoice) -> list[tuple[str, str]]:
     """The collectives of an update, each with its algorithm.
 
-    ``reduce+broadcast:ALGORITHM+ALGORITHM`` names both algorithms; otherwise the usual ones are
-    used. Raises Unsupported for another number of names.
+    ``reduce+broadcast:ALGORITHM+ALGORITHM`` names both algorithms; without names the catalogue's
+    usual ones are used. Raises Unsupported for another number of names.
     """
     if choice.name != REDUCE_BROADCAST:
         return [("allreduce", choice.label)]
@@ -251,14 +251,15 @@ def stages(choice: UpdateChoice) -> list[tuple[str, str]]:
 
 
 class Exchange:
-    """One collective of an update, on ranges of a rank's gradients, in place; sums are averaged.
+    """One collective of an update, in place on ranges of a rank's gradients; reductions average.
 
-    ``name``: in traces. ``plans_made``: plans so far. ``carriers``: how many of them each transport
-    carries out, the library's among them. Raises Unsupported if it cannot run on these ranks.
+    ``name``: its name in traces. ``plans_made``: how many plans were made so far. ``carriers``: for
+    each transport, the number of these plans that it runs; the library's transport counts, too.
+    Raises Unsupported if the collective cannot run on these ranks.
     """
 
     def __init__(self, job: StepJob, collective: str, name: str, source: Vector | None) -> None:
-        """``source``: the gradients that a reduction begins with; None: those in the buckets."""
+        """``source``: the gradients that a reduction reads; None: those in the buckets."""
         self._source = source if catalogue.spec(collective).reduces else None
         self._codec = job.options.codec
         self._algorithm = name.partition(":")[0]
@@ -277,16 +278,16 @@ class Exchange:
         self._op = op("avg") if self._spec.reduces else None
         self._plans: dict[TensorRange, Action] = {}
         self._messages: dict[TensorRange, int] = {}
-        # Bytes that plans sent and received which are closed.
+        # Bytes that were sent and received by plans that are closed now.
         self._closed_sent = self._closed_received = 0
         self.plans_made, self.carriers = 0, Counter[str]()
 
     def schedule(self, nbytes: int) -> Schedule | None:
-        """The schedule for so many bytes; None for the library's collective."""
+        """The schedule for ``nbytes`` bytes; None for the library's collective."""
         return None if self._contender is None else self._contender.at(nbytes).schedule(0)
 
     def has_schedules(self, layout: GradientLayout, spans: Sequence[TensorRange]) -> bool:
-        """Whether schedules carry out all of these ranges, so that bytes are counted."""
+        """True if schedules exchange all of these ranges, so that sent bytes are known."""
         return all(self.schedule(layout.nbytes_of(span)) is not None for span in spans)
 
     def calls(
@@ -312,7 +313,7 @@ class Exchange:
         return lower(schedule, placed, rank, elements, in_place=True)
 
     def extra_bytes(self, layout: GradientLayout, span: TensorRange) -> int:
-        """Bytes that a range needs beside the gradients themselves: staging, scratch, codes."""
+        """Bytes that a range needs in addition to the gradients: staging, scratch and codes."""
         nbytes = layout.nbytes_of(span)
         program = self._program(layout, span)
         if program is None:
@@ -321,14 +322,14 @@ class Exchange:
         return whole - nbytes + self._source_bytes(layout.elements(span))
 
     def _source_bytes(self, n: int) -> int:
-        """Bytes of the source of so many elements, of their codes, and of error feedback."""
+        """Bytes of a source of ``n`` elements, with its codes and its error feedback; 0 without."""
         if self._source is None:
             return 0
         codes = (1 + self._job.world.size) * self._codec.nbytes(n) + 4 * n
         return 4 * n + (codes if self.coded else 0)
 
     def plan(self, gradients: Gradients, span: TensorRange) -> Action:
-        """The action that exchanges a range, made once. All ranks call this with the same range."""
+        """The action that exchanges a range, kept for reuse. All ranks call this together."""
         if span not in self._plans:
             if len(self._plans) >= _MOST_PLANS:
                 self._drop(next(iter(self._plans)))
@@ -380,7 +381,7 @@ class Exchange:
 
     @property
     def coded(self) -> bool:
-        """Whether codes are exchanged, whose bytes are not those of the schedule."""
+        """True if codes are exchanged; these have fewer bytes than the gradients."""
         return self._source is not None and self._codec.adds is None
 
     @property

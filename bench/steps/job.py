@@ -1,7 +1,7 @@
-"""The updates that ``--update`` names, what one gets, and the record that it returns.
+"""The updates that ``--update`` names, and the input and the record of measuring one of them.
 
-An update is a way to make the gradients of all ranks one update. Any name that the table lacks is
-an all-reduce of the catalogue, ``library`` or ``auto``.
+An update is a way to combine the gradients of all ranks into one change of the weights. A name that
+is not in the table is an all-reduce of the catalogue, ``library`` or ``auto``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from reports.records.steps import Step
 
 @dataclass(frozen=True)
 class StepJob:
-    """The measurement of one update, on one rank. Only the world differs between ranks.
+    """What is needed to measure one update on one rank. Only the world differs between ranks.
 
     ``baseline``: the transport that has the library's collectives. ``choice``: the update.
-    ``watch``: is told of every row and iteration, so that it can explain a hang. ``trace``: the
-    spans that ``--trace`` draws. ``note``: prints a line on rank 0. ``set_progress``: takes
-    a function that any thread may call and that returns the progress of the update as JSON values,
-    for the record of an update that hangs.
+    ``watch``: the watchdog, notified of every row and iteration, so that it can explain a hang.
+    ``trace``: the spans that ``--trace`` draws. ``note``: prints a line on rank 0.
+    ``set_progress``: registers a function that returns the progress of the update as JSON values,
+    for the record of an update that hangs. Any thread may call that function.
     """
 
     world: World
@@ -51,18 +51,18 @@ class StepJob:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks, with learners that are separate processes."""
+        """The number of ranks, including learners that are separate processes."""
         return self.world.size + self.options.learners
 
 
 @dataclass(frozen=True)
 class Update:
-    """A way to make ranks' gradients one update.
+    """A way to combine the ranks' gradients into one change of the weights.
 
-    ``module``: its ``run`` takes a `StepJob` and returns the record (`bench.steps.job`) and the
-    lines below its row, the same on every rank. Its ``check`` takes the choice, the number of ranks
-    and the options before ranks start, and raises Unsupported.
-    ``about``: a line for ``--update list``. ``fused``: it exchanges buckets (``--fusion``).
+    ``module``: its ``run`` takes a `StepJob` and returns the record (`step_record`) and the lines
+    below its row, the same on every rank. Its ``check`` is called before ranks start, with the
+    choice, the number of ranks and the options, and raises Unsupported if they do not fit.
+    ``about``: a line for ``--update list``. ``fused``: True if it exchanges buckets (``--fusion``).
     """
 
     module: str
@@ -71,7 +71,7 @@ class Update:
 
 
 _SYNCHRONOUS, _SERVERS = "bench.steps.sync", "bench.steps.server.run"
-#: The update of a name that the table lacks.
+#: The update for any name that is not in the table.
 ALLREDUCE = Update(
     _SYNCHRONOUS,
     "an all-reduce by its name (ring, ps, hierarchical …), library or auto",
@@ -97,12 +97,12 @@ ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
 
 
 def update(name: str) -> Update:
-    """The update of that name."""
+    """The update called ``name``; an all-reduce if the table has no such name."""
     return UPDATES.get(name, ALLREDUCE)
 
 
 class _Facts(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Steps as this version writes them: a fact that has no field would be lost."""
+    """The fields of a step. A fact without a field is an error here, so that none is lost."""
 
 
 def step_record(
@@ -116,15 +116,15 @@ def step_record(
 ) -> Record:
     """The record of one update, the same on every rank.
 
-    ``record``: seconds of each step (with servers: of each update), and bytes of one. ``kind``:
-    synchronous, or the protocol's name. ``gradients``: how many ranks' gradients a step uses.
-    ``transport``: what exchanged them, if it is not the job's. ``facts``: further fields of
-    `reports.records.steps.Step`.
+    ``record``: seconds of each step (with servers: of each update), and the bytes of one step.
+    ``kind``: synchronous, or the protocol's name. ``gradients``: how many ranks' gradients a step
+    uses. ``transport``: the transport of the exchange, if it is not the job's. ``facts``: further
+    fields of `reports.records.steps.Step`.
 
-    ``collective`` is ``step:MODEL`` with the law of its compute, ``algorithm`` the update and its
-    fusion (``ring/ddp``): rows are compared if both are equal. If an update takes fewer gradients
-    than there are learners, ``collective`` names their number (``/4 gradients``), since its time
-    means something else. ``size``: the gradients' bytes.
+    In the result ``collective`` is ``step:MODEL/LAW`` and ``algorithm`` is the update and its
+    fusion (``ring/ddp``); rows are compared if both are equal. If an update takes fewer gradients
+    than there are learners, ``collective`` also has their number (``/4 gradients``), so that such
+    rows are not compared with others. ``size``: the gradients' bytes.
     """
     options, workload = job.options, job.workload
     named = f"{STEP}{workload.name}" + (

@@ -31,7 +31,7 @@ _LOST = (
 
 
 def main(argv: Sequence[str], line: ControlSocket) -> int:
-    """Measure; gives the exit status. ``line``: to whoever started this rank."""
+    """Run ``bench.step``; returns the exit status. ``line``: socket to the starting process."""
     return serve("busbar", lambda: _run(argv, line))
 
 
@@ -64,7 +64,7 @@ def _run(argv: Sequence[str], line: ControlSocket) -> int:
 
         alone = any(choice.name in ASYNCHRONOUS for choice in options.updates)
         return start_ranks(_MODULE, options.ranks, options, _LOST if alone else "")
-    # While the first thread computes a second one exchanges; only one of them speaks MPI at a time.
+    # While the first thread computes, a second one exchanges; only one calls MPI at a time.
     needed = "serialized" if options.overlap else NEEDED
     return start.mpi(options, line, partial(_measure, options), needed)
 
@@ -76,7 +76,7 @@ def _measure(options: StepOptions, opened: RunContext) -> int:
 
 
 def _ranks(options: StepOptions) -> int:
-    """The number of ranks, as far as it is known before they start."""
+    """The number of ranks, as far as it is known before ranks start; 1 if it is not."""
     if options.learners:
         return options.servers + options.learners
     sign = launched()
@@ -84,7 +84,7 @@ def _ranks(options: StepOptions) -> int:
 
 
 def check(options: StepOptions, nranks: int) -> None:
-    """Raise Unsupported for what cannot be on so many ranks, before anything starts."""
+    """Raise Unsupported, before ranks start, if the options do not fit ``nranks`` ranks."""
     for rank in options.compute.slow:
         if rank >= nranks:
             raise Unsupported(f"--straggler {rank}: there are {nranks} ranks, 0 to {nranks - 1}")
@@ -95,13 +95,13 @@ def check(options: StepOptions, nranks: int) -> None:
 
         load_machine(
             options.topology or None, options.fit, nranks
-        )  # what cannot be read is said now
+        )  # a file that cannot be read is reported before ranks start
     for choice in options.updates:
         load(f"{update(choice.name).module}:check")(choice, nranks, options)
 
 
 def _check_memory(options: StepOptions, nranks: int) -> None:
-    """Raise Unsupported where this machine cannot hold the gradients of so many ranks."""
+    """Raise Unsupported if this machine lacks memory for the gradients of ``nranks`` ranks."""
     need = nranks * GradientLayout.of(options.workload, options.dtype).nbytes
     free = int(free_memory() * SHARE)
     if need > free:

@@ -46,19 +46,19 @@ _MOST_RANKS = 1024
 
 
 class UpdateChoice(NamedTuple):
-    """An update that was asked for: its name, and what stands behind the colon."""
+    """An update of ``--update NAME:VALUE``. ``value``: the text after the colon."""
 
     name: str
     value: str = ""
 
     @property
     def label(self) -> str:
-        """As it was asked for: ``k-sync:4``."""
+        """The update as written on the command line: ``k-sync:4``."""
         return f"{self.name}:{self.value}" if self.value else self.name
 
 
 def duration(text: str) -> float:
-    """Seconds of ``5ms``, ``200us`` or ``1s``."""
+    """Parse a time such as ``5ms``, ``200us`` or ``1s`` to seconds."""
     value = parse_quantity(text, SECONDS)
     if value is None or not 1e-6 <= value <= 60:
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: write a time such as 5ms, up to 60s")
@@ -68,7 +68,7 @@ def duration(text: str) -> float:
 class StepOptions(RunOptions):
     """The options of ``bench.step``, checked as far as possible without knowing the ranks.
 
-    ``tried``: of several fusions (``--sweep fusion``) the one whose turn it is.
+    ``tried``: with ``--sweep fusion``, the fusion that is being measured.
     """
 
     tried: Fusion | None = None
@@ -198,33 +198,33 @@ class StepOptions(RunOptions):
 
     @property
     def listing(self) -> str:
-        """Models or updates, where only their names are asked for."""
+        """``models`` or ``updates`` if only their list is requested; otherwise empty."""
         return "models" if self.model == "list" else "updates" if self.update == "list" else ""
 
     @cached_property
     def shape(self) -> ProblemShape | None:
-        """The size of the problem that is trained; None where a model's gradients mean nothing."""
+        """The size of the problem that is trained; None without ``--problem``."""
         return None if self.problem is None else shape(self.problem, self.batch)
 
     @cached_property
     def codec(self) -> Codec:
-        """How gradients are compressed."""
+        """The codec that ``--compress`` names."""
         return codec(self.compress)
 
     @cached_property
     def make_rule(self) -> Callable[[], UpdateRule]:
-        """Makes the update rule of a shard."""
+        """A function that makes the update rule of one shard of the weights."""
         return rule(self.rule, self.rate)
 
     def shared_problem(self, learners: int) -> SharedProblem | None:
-        """The problem with its data for so many learners; None without one."""
+        """The problem with its data for ``learners`` learners; None without ``--problem``."""
         if self.shape is None:
             return None
         return SharedProblem(TrainingProblem.of(self.shape, self.seed), self.make_rule, learners)
 
     @property
     def training_facts(self) -> dict[str, object]:
-        """The options of real gradients as a record keeps them."""
+        """The options of real gradients, as fields of a record."""
         facts: dict[str, object] = {}
         if self.problem is not None:
             facts = {"problem": self.problem, "rule": self.rule, "rate": self.rate}
@@ -250,7 +250,7 @@ class StepOptions(RunOptions):
 
     @cached_property
     def fusion(self) -> Fusion:
-        """How gradients are sent together."""
+        """Which gradients are exchanged together."""
         return self.tried or buckets.parse_fusion(self.buckets, self.cycle).scaled(self.scale)
 
     @cached_property
@@ -264,31 +264,31 @@ class StepOptions(RunOptions):
 
     @cached_property
     def compute(self) -> Compute:
-        """When each rank's gradients are ready."""
+        """The law of the ranks' compute times."""
         return compute(self.law, self._whole.backward_s, self.seed, self.stragglers)
 
     @property
     def overlap(self) -> bool:
-        """Whether gradients are exchanged during the backward pass."""
+        """True if gradients are exchanged during the backward pass."""
         return self.overlapping == "on"
 
     @property
     def dtype(self) -> str:
-        """The element type of what is exchanged; codes that cannot be added become float32."""
+        """The element type of the exchanged buckets; float for codes that cannot be added."""
         trained = self.problem is not None or self.compress != "none"
         return (self.codec.adds or "float") if trained else PRECISIONS[self.precision]
 
     @property
     def burn(self) -> bool:
-        """Whether a rank that computes keeps its core busy."""
+        """True if a rank that computes keeps its core busy."""
         return self.compute_by == "burn"
 
     def checked(self) -> Self:
-        """These options; with the rank counts of a sweep, or with servers as threads.
+        """These options, checked; with the rank counts of ``--sweep ranks`` or with server threads.
 
-        Raises Unsupported for what is wrong or does not go together.
+        Raises Unsupported if an option is wrong or excludes another one.
         """
-        # The launches of a sweep have a file that they go on with, and one rank count each.
+        # Each launch of a sweep has one rank count, and continues a file of records.
         counts = self.rank_list
         if self.sweep == "ranks" and self.after is None:
             if self.threads is not None:
@@ -314,7 +314,7 @@ class StepOptions(RunOptions):
         return options
 
     def _of_processes(self) -> Self:
-        """With learners that are processes, servers are threads of this one."""
+        """The options of a run with ``--learners``, whose servers are threads of this process."""
         if self.rank_list or self.threads is not None:
             raise Unsupported(
                 "--learners starts its own processes; leave out --ranks and --threads"
@@ -326,7 +326,7 @@ class StepOptions(RunOptions):
         return replace(self, thread_count=self.servers, transport="inproc")
 
     def _check_training(self) -> None:
-        """Raise Unsupported for options of real gradients that exclude others."""
+        """Raise Unsupported if an option of real gradients excludes another option."""
         for name in ("model", "scale", "precision") if self.problem is not None else ():
             if name in self.given:
                 raise Unsupported(f"--{name} is of a model; --problem {self.problem} is trained")
@@ -340,7 +340,7 @@ class StepOptions(RunOptions):
 
 
 def parse(argv: Sequence[str]) -> StepOptions:
-    """Options from a command line. Raises Unsupported with one line for whatever is wrong."""
+    """Options from a command line. Raises Unsupported with a line that names the error."""
     parser = StepOptions.make_parser(
         prog=program("bench.step"),
         description="Measure training steps: a model's gradients exchanged as training exchanges"
@@ -352,7 +352,7 @@ def parse(argv: Sequence[str]) -> StepOptions:
 
 
 def _counts(ranks: tuple[int, ...]) -> tuple[int, ...]:
-    """The rank counts of ``--sweep ranks``: 1, then doubled up to the one that was given."""
+    """The rank counts of ``--sweep ranks``: 1, 2, 4 … P for one number P, or 1 and those listed."""
     if len(ranks) > 1:
         return tuple(sorted({1, *ranks}))
     if not ranks:
@@ -369,7 +369,7 @@ def _choice(text: str) -> UpdateChoice:
 
 
 def workload_of(name: str) -> Workload:
-    """The model of a name or of a file. Raises Unsupported."""
+    """The model of a name or of a .csv or .json file. Raises Unsupported if there is none."""
     if name.endswith((".csv", ".json")):
         return read(Path(name))
     return model(name)
@@ -381,7 +381,7 @@ def compute(
     seed: int = 0,
     stragglers: Sequence[str] = (),
 ) -> Compute:
-    """The law that ``--compute`` names. ``backward``: a model's own seconds. Raises Unsupported."""
+    """The law of ``--compute``. ``backward``: seconds in the model's file. Raises Unsupported."""
     slow = dict(map(_straggler, stragglers))
     text = ("none" if backward is None else "model") if law is None else law
     if text == "model":
@@ -405,7 +405,7 @@ def compute(
 
 
 def _ms(text: str, number: str) -> float:
-    """The seconds of a number of milliseconds in ``--compute``. Raises Unsupported."""
+    """Parse a number of milliseconds in ``--compute`` to seconds. Raises Unsupported."""
     try:
         value = float(number)
     except ValueError:
@@ -423,7 +423,7 @@ def _straggler(text: str) -> tuple[int, float]:
 
 
 def _table(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Seconds from a file of milliseconds: a row a step, a column a rank."""
+    """Read a .csv file of milliseconds to seconds: a row for each step, a column for each rank."""
     rows: list[list[float]] = []
     for line, cells in enumerate(csv.reader(io.StringIO(read_text(path, MOST_BYTES))), 1):
         if not cells or (line == 1 and not _number(cells[0])):

@@ -82,13 +82,13 @@ class _StepSession(RunSession):
         return best_fusion(self._keeper.results)
 
     def _depart(self, choice: UpdateChoice, lost: int) -> None:
-        """End this rank, because ranks of MPI were lost that all further updates need."""
+        """End this rank: MPI ranks were lost, and all further updates need them."""
         more = "" if choice is self._options.updates[-1] else "; what comes after it needs all"
         self._keeper.end(lambda: [f"# ended after {choice.label}, with {lost} ranks less{more}"])
         self._watch.depart(1 if self._keeper.failed else self._status)
 
     def _measure(self, choice: UpdateChoice, options: StepOptions) -> int:
-        """Measure one update; returns how many ranks of MPI were lost meanwhile."""
+        """Measure one update; returns how many MPI ranks were lost meanwhile."""
         job = StepJob(
             world=self._world,
             transport=self._opened.transport,
@@ -114,7 +114,7 @@ class _StepSession(RunSession):
         return len(record.step.lost) if self._world.name == "mpi" else 0
 
     def _measured(self, record: Record) -> Measurement:
-        """A record with what is known of the whole run."""
+        """A record together with the facts of the whole run."""
         per_core = None if self._crowd is None else self._crowd.per_core
         run = run_of(self._environment, record.collective)
         return measured(replace(record, ranks_per_core=per_core), run)
@@ -134,13 +134,13 @@ class _StepSession(RunSession):
         if update(job.choice.name).fused:
             facts["fusion"] = job.options.fusion.label
         one = self._measured(step_record(job, Record(skipped=reason), job.choice.name, **facts))
-        # The reason is the run's last line, too.
+        # The reason is also printed as the run's last line.
         self._keeper.row([one], self._as_json(one) if self._options.json else [])
 
     def _draw(self) -> None:
         """Write the trace of all ranks.
 
-        Ranks of rank 0's host share its clock; clocks of other hosts are aligned at a barrier.
+        Ranks on rank 0's host use the same clock. Clocks of other hosts are aligned at a barrier.
         """
         path = self._options.trace
         if path is None:
@@ -164,7 +164,7 @@ class _StepSession(RunSession):
             self._screen.note(f"busbar: wrote {path}; open it in ui.perfetto.dev{more}")
 
     def _unseen(self, choice: UpdateChoice) -> str:
-        """Why the trace has no messages."""
+        """A phrase that says why the trace has no messages."""
         if choice.name == "library":
             return "the library tells nothing of its messages"
         if self._world.size == 1:
@@ -182,14 +182,14 @@ class _StepSession(RunSession):
         self._screen.note(f"busbar: wrote {path}")
 
     def stop(self, reason: str, aloud: bool) -> None:
-        """See `RunSession.stop`; an update that hangs has a record, too."""
+        """See `RunSession.stop`; also keeps a record of an update that hangs."""
         if self._watch.stuck:
             self._keep_stuck(reason)
         super().stop(reason, aloud)
 
 
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
-    """The updates to measure; those that exchange buckets with every fusion of the options."""
+    """The updates to measure with their options; one case per fusion if buckets are exchanged."""
     return [
         (choice, options.replace(tried=how))
         for choice in options.updates

@@ -1,4 +1,4 @@
-"""The table of a run of steps: a heading, a row for each update; and the table of --sweep ranks."""
+"""The table of ``bench.step``, with a row for each update, and the table of ``--sweep ranks``."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from reports.records.measurement import Measurement, grouped
 from reports.records.steps import Step
 from reports.statistics.uncertain import Uncertain
 
-# The width of reduce+broadcast/ddp; a longer name has a line of its own.
+# The width of the name reduce+broadcast/ddp; a longer name is printed on a separate line.
 _NAME = 20
 
 
 def header(
     options: StepOptions, nranks: int, crowd: Load | None, mpi: ThreadLevel | None, library: str
 ) -> list[str]:
-    """The lines above the rows; ``mpi``: the thread level where ranks are MPI's."""
+    """The lines above the rows. ``mpi``: the thread level; None if ranks are not MPI's."""
     workload = options.workload
     slow = "".join(f", rank {rank} x{factor:g}" for rank, factor in options.compute.slow.items())
     table = _table()
@@ -48,7 +48,7 @@ def header(
 
 
 def _exchanges(options: StepOptions) -> str:
-    """A phrase for when gradients travel: all-reduces may overlap, a push follows its gradient."""
+    """A phrase for when gradients are sent: by all-reduces, or by pushes to a server."""
     fused = [update(choice.name).fused for choice in options.updates]
     when = "overlaps the backward pass" if options.overlap else "after the backward pass"
     if all(fused):
@@ -58,7 +58,7 @@ def _exchanges(options: StepOptions) -> str:
 
 
 def row(one: Measurement) -> list[str]:
-    """The lines of an update: figures, their intervals below them, and what had no room beside."""
+    """The lines of an update: its figures, their intervals below, then columns that did not fit."""
     known = figures(one)
     if known is None:
         return [f"  {one.algorithm:<{_NAME}} skipped: {one.skipped}"]
@@ -91,9 +91,9 @@ def _row(one: Measurement, known: StepFigures, table: _Table) -> Iterator[str]:
 
 
 def best_fusion(rows: Sequence[Measurement]) -> list[str]:
-    """For each update the fusion whose steps are shortest, and those that may be as short.
+    """A line per update: the fusion with the shortest steps, and those that may be as short.
 
-    Two differ if the 95 % intervals of their medians do not meet.
+    Two fusions differ if the 95 % intervals of their medians do not overlap.
     """
     lines: list[str] = []
     steps = [(known.step, one.step or Step()) for one in rows if (known := figures(one))]
@@ -117,9 +117,9 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
 
 
 class _StepColumn(NamedTuple):
-    """A column of the table: its head, its width, what it shows of a row, and how.
+    """A column of the table: its head and width, and functions that take and format its figure.
 
-    ``beside``: how much wider it is where an interval is written with both its ends.
+    ``beside``: how much wider the column is if intervals are written with both ends.
     """
 
     head: str
@@ -129,7 +129,7 @@ class _StepColumn(NamedTuple):
     text: Callable[[float], str]
 
     def cell(self, one: Measurement, known: StepFigures, wide: bool) -> tuple[str, str]:
-        """The figure, and its interval: how far the further end is away, or both ends."""
+        """The figure and its interval: both ends if ``wide``, else ± the larger distance."""
         figure = self.figure(one, known)
         if not isinstance(figure, Uncertain):
             return "-" if figure is None else self.text(figure), ""
@@ -140,13 +140,13 @@ class _StepColumn(NamedTuple):
         return self.text(figure.value), f"±{self.text(figure.half)}"
 
     def words(self, one: Measurement, known: StepFigures) -> str:
-        """Head, figure and interval, as words; empty where there is none."""
+        """Head, figure and interval in one line; empty if the row has no such figure."""
         value, below = self.cell(one, known, wide=False)
         return "" if value == "-" else " ".join(filter(None, (self.head, value, below)))
 
 
 class _Table(NamedTuple):
-    """The columns that fit a terminal, whether intervals have both ends, and the other columns."""
+    """The columns that fit the terminal, and the ``rest``. ``wide``: intervals have both ends."""
 
     columns: Sequence[_StepColumn]
     wide: bool
@@ -155,7 +155,7 @@ class _Table(NamedTuple):
 
 
 def _table() -> _Table:
-    """As many columns as fit the terminal; all, and intervals whole, where there is none."""
+    """As many columns as fit the terminal; without a terminal, all columns and both ends."""
     terminal = shutil.get_terminal_size((160, 24)).columns
     left = terminal - 2 - _NAME
     if sum(one.width + one.beside for one in _COLUMNS) <= left:
@@ -173,7 +173,7 @@ def _signed(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    """A share in per cent, whose tenths matter unless there are hundreds."""
+    """A share in per cent, with one decimal if it is below 100 %."""
     return f"{100 * value:.1f}%" if abs(value) < 1 else f"{100 * value:.0f}%"
 
 
@@ -189,7 +189,7 @@ _COLUMNS = (
     _StepColumn("eff.", 7, 6, lambda r, f: f.efficiency, _share),
     _StepColumn("predicted", 10, 0, lambda r, f: f.predicted, format_seconds),
     _StepColumn("ratio", 7, 6, lambda r, f: f.over_predicted, _ratio),
-    # Where the terminal is wide enough.
+    # The columns from here on need a wide terminal.
     _StepColumn("speed-up", 9, 3, lambda r, f: f.speedup, lambda x: f"{x:.2f}"),
     _StepColumn("messages", 9, 0, lambda r, f: r.step.messages if r.step else None, str),
     _StepColumn("sent", 8, 0, lambda r, f: r.sent_bytes, lambda n: format_size_argument(int(n))),
@@ -203,7 +203,7 @@ _BAR = 20
 
 
 def scaling_lines(rows: Path) -> list[str]:
-    """The closing table of a file of records; nothing where it has none."""
+    """The table of ``--sweep ranks`` from a file of records; empty if it cannot be read."""
     try:
         steps = measurements(rows.read_text())
     except (OSError, ValueError, ReportError):

@@ -2,8 +2,8 @@
 
 A step is a forward pass and a backward pass, which computes gradients from the last tensor to the
 first. A second thread exchanges buckets of gradients during the backward pass, while the first one
-sleeps or computes without the interpreter's lock; or they are exchanged after it (``--overlap
-off``). During a step only the second thread uses the ranks' communicators.
+sleeps or computes without the interpreter's lock. During a step only the second thread uses the
+ranks' communicators. With ``--overlap off`` buckets are exchanged after the backward pass instead.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ from collectives.schedule.schedule import Schedule
 from reports.records.measurement import Record
 from reports.statistics.uncertain import mean_of, median_of
 
-# MPI's thread levels at which a second thread may send while the first one does not.
+# MPI's thread levels at which a second thread may call MPI while the first one does not.
 _THREADED = ("serialized", "multiple")
 
 
 class TrainingStep(Action):
-    """A training step.
+    """One training step, as an action that can be repeated.
 
     The first of ``exchanges`` exchanges every bucket as soon as it is ready, the others exchange
     all buckets at the end. ``messages``: sent by this rank so far; ``buckets``: exchanged so far.
-    Raises Unsupported if exchanging needs a thread and MPI allows none.
+    Raises Unsupported with overlapped exchange if MPI's thread level allows no second thread.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class TrainingStep(Action):
             if fusion.cycle
             else buckets.assign_buckets(layout.sizes, fusion.limits, layout.kinds)
         )
-        # The tensors after which the exchanging thread is woken: at the end of buckets, or all.
+        # The exchanging thread is woken after each bucket's last tensor; with a cycle, after each.
         stops = [stop for _, stop in self._spans] or list(range(1, self._count + 1))
         self._stops = np.array(stops)
         self._ready = ReadyCount()
@@ -137,7 +137,7 @@ class TrainingStep(Action):
     # -- the exchanging thread
 
     def _exchange(self, start: float, ready: NDArray[np.float64]) -> None:
-        """Exchange all gradients, each bucket when it is ready."""
+        """Exchange all gradients; each bucket as soon as it is ready."""
         if self._fusion.cycle is not None and self._thread is not None:
             spans = self._exchange_in_cycles(start, self._fusion.cycle, ready)
         else:
@@ -159,7 +159,7 @@ class TrainingStep(Action):
     def _exchange_in_cycles(
         self, start: float, cycle: float, ready: NDArray[np.float64]
     ) -> list[TensorRange]:
-        """Exchange every cycle what is ready on all ranks, as Horovod does."""
+        """In each cycle exchange the gradients that are ready on all ranks, as Horovod does."""
         spans: list[TensorRange] = []
         done, tick = 0, start
         while done < self._count:
@@ -206,7 +206,7 @@ class TrainingStep(Action):
         return sum(exchange.received for exchange in (self._first, *self._rest))
 
     def close(self) -> None:
-        """End the thread. Exchanges free their plans themselves."""
+        """End the exchanging thread. The exchanges' plans stay open."""
         if self._thread is not None:
             self._thread.close()
 
@@ -230,13 +230,13 @@ class ReadyCount:
             self._changed.notify_all()
 
     def wait_for(self, count: int) -> None:
-        """Return when at least so many gradients are ready."""
+        """Return when at least ``count`` gradients are ready."""
         with self._changed:
             self._changed.wait_for(lambda: self._count >= count)
 
 
 class Exchanger:
-    """Runs one function at a time in a thread of its own. `wait` raises what it has raised."""
+    """A thread that runs one function at a time. `wait` raises the function's exception."""
 
     def __init__(self) -> None:
         self._job: Callable[[], None] | None = None
@@ -246,12 +246,12 @@ class Exchanger:
         self._thread.start()
 
     def begin(self, job: Callable[[], None]) -> None:
-        """Start a function, after `wait` has returned for the one before."""
+        """Start a function. `wait` must have returned for the function before it."""
         self._job = job
         self._begun.release()
 
     def wait(self) -> None:
-        """Return when the function has returned; raises what it has raised."""
+        """Return when the function has returned. Raises the exception that it raised."""
         self._done.acquire()
         if self._error is not None:
             raise self._error
@@ -277,7 +277,7 @@ Vector = NDArray[Any]
 
 
 class RankTraining:
-    """One rank's training. ``source``: this step's gradient, float32; None if it is ones."""
+    """One rank's training. ``source``: this step's gradient, float32; None: constant values."""
 
     def __init__(self, job: StepJob) -> None:
         options, world = job.options, job.world
@@ -301,7 +301,7 @@ class RankTraining:
 
     @property
     def real(self) -> bool:
-        """Whether a problem is trained."""
+        """True if a problem is trained (``--problem``)."""
         return self._shared is not None
 
     def compute(self, number: int) -> None:
@@ -323,7 +323,7 @@ class RankTraining:
         if self._shared is None:
             return
         mean = buffer.astype(np.float32)
-        with np.errstate(all="ignore"):  # divergence is seen in the loss
+        with np.errstate(all="ignore"):  # the loss shows whether training diverges
             self._rule(self._weights, [ReceivedGradient(mean, 0, self._weights)])
         self._updates += 1
         self._history.add(self._updates, self._weights)
@@ -341,10 +341,10 @@ class RankTraining:
     def compression(
         self, runs: int, sent: int, times: ExchangeTimes, exchange: Callable[[], Vector]
     ) -> tuple[Facts, Lines]:
-        """Costs and error of compression over so many steps. All ranks call this together.
+        """Costs and error of compression over ``runs`` steps. All ranks call this together.
 
-        ``sent``: bytes of this rank. ``exchange``: exchanges this step's gradients once more,
-        without error feedback from other steps, and returns their mean, whose error is measured.
+        ``sent``: bytes that this rank sent. ``exchange``: exchanges this step's gradients again,
+        without error feedback, and returns their mean, whose error is measured.
         """
         if not self.compressed:
             return {}, []
@@ -355,7 +355,7 @@ class RankTraining:
         return {**facts, "sent_bytes_per_rank": sent_bytes}, lines
 
     def _report(self, shared: SharedProblem, times: Sequence[float]) -> tuple[Facts, Lines]:
-        """Rank 0's report of the training; the other ranks' weights are compared with its."""
+        """Rank 0's report of the training, which says whether all ranks have equal weights."""
         same = len(set(self._world.gather(sha256(self._weights.tobytes()).hexdigest()))) == 1
         if self._world.rank:
             return {}, []
@@ -367,7 +367,7 @@ class RankTraining:
         return {**facts, "ranks_agree": same}, lines
 
     def _error(self, exchange: Callable[[], Vector]) -> float:
-        """The relative error of the mean that an exchange returns, the largest of all ranks."""
+        """The relative error of the mean that ``exchange`` returns: the largest of all ranks."""
         few = slice(0, MOST_CHECKED)
         exact = self._world.combine(self._source[few].astype(np.float64), "avg")
         self._world.barrier()
@@ -386,10 +386,10 @@ def expected(
     exchanges: Sequence[Exchange],
     steps: int,
 ) -> tuple[float | None, str]:
-    """The predicted median seconds of so many steps, and the source of costs; None without costs.
+    """The predicted median seconds of the steps, and the source of the costs (fit or topology).
 
-    Each step has the compute times of the measured step. A library's collective has no schedule, so
-    that its time cannot be predicted. Encoding and decoding of compressed gradients is left out.
+    Each step has the compute times of the measured step. Returns None without costs, and for the
+    library's collective, which has no schedule. The time to encode and decode is left out.
     """
     options = job.options
     if options.fit is None and not options.topology:
@@ -401,7 +401,7 @@ def expected(
     cache: dict[tuple[int, int], float] = {}
 
     def seconds(number: int, span: TensorRange) -> float:
-        """Seconds of a range's exchange, which are the same for all ranges of as many bytes."""
+        """Seconds of the exchange of a range; ranges of equally many bytes take equally long."""
         nbytes = layout.nbytes_of(span)
         if (number, nbytes) not in cache:
             exchange = exchanges[number]
@@ -456,9 +456,10 @@ def time_cycles(
     seconds: Seconds,
     kinds: Sequence[str] = (),
 ) -> float:
-    """The same if every ``cycle`` seconds the gradients that are ready are exchanged in buffers.
+    """Seconds until all gradients are exchanged, if each cycle exchanges those that are ready.
 
-    An exchange that takes longer than ``cycle`` is followed by the next at once.
+    Exchanges begin every ``cycle`` seconds, in buffers of ``buffer`` bytes. After an exchange that
+    takes longer than ``cycle`` the next one begins at once.
     """
     done, now = 0, 0.0
     while done < len(sizes):
@@ -476,12 +477,12 @@ def time_cycles(
 
 # Algorithms whose schedules cannot be built before the ranks have started.
 _LATER = ("library", "auto")
-# Steps in which all buckets are exchanged with nothing to compute.
+# The number of timed steps in which buckets are exchanged without computing.
 _ALONE = 10
 
 
 def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
-    """Raise Unsupported if the update cannot run on so many ranks."""
+    """Raise Unsupported if the update cannot run on ``nranks`` ranks with these options."""
     if options.learners:
         raise Unsupported(f"{choice.label} has no server that --learners could call")
     known = catalogue.algorithms("allreduce")
@@ -490,7 +491,7 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
         raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
     suits(options.codec, choice.name)
     if choice.name == "auto":
-        load(options.tuning)  # refuses a file that cannot be read before ranks start
+        load(options.tuning)  # raises before ranks start if the file cannot be read
     for collective, label in stages(choice):
         if label not in _LATER:
             parsed = parse_choice(label)
@@ -535,14 +536,14 @@ class _Update:
             exchange.plan(self._gradients, span)
 
     def _buckets(self) -> list[TensorRange]:
-        """The buckets; with a cycle, the buffers if all gradients are ready at once."""
+        """The buckets; with a cycle, the buffers that result if all gradients are ready at once."""
         sizes, kinds = self._layout.sizes, self._layout.kinds
         if self._fusion.cycle is None:
             return buckets.assign_buckets(sizes, self._fusion.limits, kinds)
         return list(buckets.fill_buffers(sizes, 0, len(sizes), self._fusion.buffer, kinds))
 
     def _check_memory(self) -> None:
-        """Raise Unsupported on all ranks if one lacks memory for gradients and plans."""
+        """Raise Unsupported on all ranks if a rank lacks memory for gradients and plans."""
         job, layout = self._job, self._layout
         extra = sum(
             exchange.extra_bytes(layout, span)
@@ -558,10 +559,10 @@ class _Update:
             )
 
     def measure(self) -> tuple[Record, Lines]:
-        """See `run`; the same on every rank."""
+        """See `run`. The result is the same on every rank."""
         job, options = self._job, self._job.options
         rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
-        if self._training.real:  # it is trained on when the time of a step is known precisely
+        if self._training.real:  # training goes on even if the step's time is precise enough
             rules = replace(rules, precise=0.0)
         step = TrainingStep(
             job, self._fusion, self._layout, self._gradients, self._exchanges, self._training
@@ -619,7 +620,7 @@ class _Update:
         ), lines
 
     def _report(self, timed: Record, sent: int) -> tuple[Facts, Lines]:
-        """Facts and lines of the training and of compression."""
+        """Facts for the record and printed lines, of the training and of compression."""
         facts, lines = self._training.report(timed.times_s)
         coding_facts, coding_lines = self._training.compression(
             timed.runs or 1, sent, self._first.times, self._exchange_afresh
@@ -647,9 +648,9 @@ class _Update:
             exchange.plan(self._gradients, span)()
 
     def _count_wrong(self) -> int:
-        """Exchange once more, untimed; returns how many gradients are not the average then.
+        """Exchange once more, untimed; returns how many results are not the ranks' average.
 
-        The ranks' gradients are set to different values first, since a step leaves equal ones.
+        First each rank sets its gradients to its own value, since a step leaves equal values.
         """
         world = self._job.world
         self._gradients.fill(world.rank + 1)
@@ -659,7 +660,7 @@ class _Update:
         return self._gradients.wrong((world.size + 1) / 2, world.size)
 
     def _compute(self) -> None:
-        """Compute the next step without an exchange."""
+        """Compute the next step, without exchanging gradients."""
         job, number = self._job, next(self._steps)
         end = time.perf_counter() + job.compute.seconds(job.world.rank, number)
         self._training.compute(number)

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: A rank keeps so many spans at most, because browsers cannot open larger traces.
+#: The most spans that a rank keeps: browsers cannot open larger traces.
 MOST = 200_000
 #: The lane of single messages.
 MESSAGES = "messages"
-# Spans in one text of `Trace.texts`, which then has some hundred KiB.
+# The number of spans in one text of `Trace.texts`: some hundred KiB.
 _SPANS_A_TEXT = 2000
 
 
 class TraceSpan(NamedTuple):
-    """Something that took ``seconds`` from ``start`` on, by ``time.perf_counter``.
+    """An interval to be drawn: ``seconds`` from ``start`` on, by ``time.perf_counter``.
 
-    ``lane``: the line of the rank on which it is drawn. ``more``: facts about it.
+    ``lane``: the rank's line on which the span is drawn. ``more``: facts that viewers show.
     """
 
     name: str
@@ -33,8 +33,8 @@ class TraceSpan(NamedTuple):
 class Trace:
     """The spans of one rank. Any thread may add spans. Nothing is kept unless ``on`` is set.
 
-    ``lost``: how many spans there were beyond `MOST`. ``others``: spans of ranks that are processes
-    without a trace file, by rank.
+    ``lost``: how many spans were dropped because there were more than `MOST`. ``others``: by rank,
+    the spans of learners that are separate processes.
     """
 
     def __init__(self, on: bool) -> None:
@@ -53,12 +53,12 @@ class Trace:
         self.spans.append(TraceSpan(name, lane, start, end - start, more))
 
     def texts(self) -> Iterator[str]:
-        """All spans, as texts short enough for a message."""
+        """All spans as JSON texts, each short enough for a message."""
         for first in range(0, len(self.spans), _SPANS_A_TEXT):
             yield json.dumps(self.spans[first : first + _SPANS_A_TEXT])
 
     def other(self, rank: int, text: str) -> None:
-        """Keep the spans of another rank, from its `texts`."""
+        """Keep spans of another rank, from one of its `texts`."""
         others = self.others.setdefault(rank, [])
         others += spans(json.loads(text))
         self.lost += max(0, len(others) - MOST)
@@ -66,7 +66,7 @@ class Trace:
 
 
 def spans(values: Sequence[Sequence[Any]]) -> list[TraceSpan]:
-    """Spans from JSON values."""
+    """Spans from their JSON values."""
     return [TraceSpan(*value) for value in values]
 
 
@@ -90,7 +90,7 @@ def chrome(ranks: Mapping[int, tuple[float, Sequence[TraceSpan]]], title: str) -
 
 
 def _lines(spans: Sequence[TraceSpan]) -> list[tuple[str, list[TraceSpan]]]:
-    """The lines of a rank by name: for each lane as many as keep spans from overlapping."""
+    """The named lines of a rank: each lane has as many lines as its overlapping spans need."""
     lanes: dict[str, list[list[TraceSpan]]] = {}
     for span in sorted(spans, key=lambda span: span.start):
         lines = lanes.setdefault(span.lane, [])

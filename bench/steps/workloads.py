@@ -5,9 +5,9 @@ or JSON. Sources: He et al. 2016 (ResNet-50), Simonyan and Zisserman 2015 (VGG16
 (AlexNet), Szegedy et al. 2016 (InceptionV3), as torchvision builds them; NT3 is CANDLE's Pilot1
 benchmark; Devlin et al. 2019 (BERT), Radford et al. 2019 (GPT-2), Touvron et al. 2023 (Llama 2),
 Meta 2024 (Llama 3). Tensors are in the order of the forward pass. The work of a convolution's
-weight is its elements times the positions that it is applied at. That of a transformer's matrix is
-its elements, since every token goes through it; that of a table is one row, which a token selects;
-attention between tokens is left out.
+weight is its elements times the positions at which it is applied. The work of a transformer's
+matrix is its elements, since every token is multiplied by it. The work of an embedding table is one
+row, since a token selects one. Attention between tokens is left out.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from busbar.terminal import make_printable
 class Tensor:
     """A parameter of a model, and its gradient.
 
-    ``work``: its part of a backward pass, in a unit that is the same for all tensors of the model
-    (multiplications, seconds). ``dtype``: the gradient's type, if it differs from the others'.
+    ``work``: its cost in a backward pass, in a unit that is the same for all tensors of the model
+    (multiplications, seconds). ``dtype``: the gradient's type, if the model's file names one.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Workload:
 
     @property
     def ready(self) -> Sequence[Tensor]:
-        """The tensors in the order in which a backward pass has their gradients: the last first."""
+        """The tensors in the order in which a backward pass computes gradients: the last first."""
         return self.tensors[::-1]
 
     def shares(self) -> NDArray[np.float64]:
@@ -80,8 +80,8 @@ class Workload:
     def scaled(self, factor: float) -> Workload:
         """The model with ``1/factor`` of the elements of each tensor, at least one.
 
-        A link with ``1/factor`` of a rate exchanges it in the time of the whole model over the
-        whole link. The tensors are vectors.
+        Over a link this takes as long as the whole model takes over a link that is ``factor`` times
+        as fast. The new tensors are vectors.
         """
         if factor == 1:
             return self
@@ -93,40 +93,40 @@ _CLASSES = 1000
 
 
 class _Layers:
-    """Collects the tensors of a network. ``positions``: of the current feature map."""
+    """Collects the tensors of a network. ``positions``: the size of the current feature map."""
 
     def __init__(self, positions: int) -> None:
         self.positions = positions
         self.tensors: list[Tensor] = []
 
     def weight(self, name: str, *shape: int) -> None:
-        """A tensor that is applied at every position."""
+        """Add a tensor that is applied at every position."""
         tensor = Tensor(name, shape)
         self.tensors.append(Tensor(name, shape, float(tensor.elements * self.positions)))
 
     def conv(self, name: str, out: int, into: int, *kernel: int) -> None:
-        """A convolution with a bias."""
+        """Add a convolution with a bias."""
         self.weight(f"{name}.weight", out, into, *kernel)
         self.weight(f"{name}.bias", out)
 
     def normed(self, name: str, out: int, into: int, *kernel: int) -> None:
-        """A convolution without a bias, and batch normalisation."""
+        """Add a convolution without a bias, and its batch normalisation."""
         self.weight(f"{name}.conv.weight", out, into, *kernel)
         self.weight(f"{name}.bn.weight", out)
         self.weight(f"{name}.bn.bias", out)
 
     def linear(self, name: str, out: int, into: int) -> None:
-        """A fully connected layer, applied once."""
+        """Add a fully connected layer, which is applied once."""
         self.positions = 1
         self.conv(name, out, into)
 
     def norm(self, name: str, width: int) -> None:
-        """A layer normalisation."""
+        """Add a layer normalisation."""
         self.weight(f"{name}.weight", width)
         self.weight(f"{name}.bias", width)
 
     def table(self, name: str, rows: int, width: int) -> None:
-        """An embedding, of which a token uses one row."""
+        """Add an embedding table, of which a token uses one row."""
         self.tensors.append(Tensor(name, (rows, width), float(width)))
 
 
@@ -196,7 +196,7 @@ _Branch = Sequence[tuple[int, tuple[int, int]]]
 
 
 def inception_v3() -> list[Tensor]:
-    """292 tensors, 27,161,264 parameters, the auxiliary head (3,326,696) among them."""
+    """292 tensors, 27,161,264 parameters, including the auxiliary head (3,326,696)."""
     net = _Layers(149 * 149)
     into = 3
     stem = ((32, 3, 149), (32, 3, 147), (64, 3, 147), (80, 1, 73), (192, 3, 71))
@@ -223,14 +223,14 @@ def inception_v3() -> list[Tensor]:
     return net.tensors
 
 
-# The module behind which the auxiliary head is, Mixed_6e.
+# The auxiliary head follows this module, Mixed_6e.
 _AUX_AFTER = 7
 
 
 def _modules() -> list[tuple[int, list[_Branch], int]]:
-    """The side, the branches and the output channels of each Inception module.
+    """The feature map's side, the branches and the output channels of each Inception module.
 
-    Negative filters are those of two convolutions side by side, which have the same input.
+    Negative numbers of filters mark two parallel convolutions with the same input.
     """
     one, three, five, row, column = (1, 1), (3, 3), (5, 5), (1, 7), (7, 1)
     fives: _Branch = [(48, one), (64, five)]
@@ -295,7 +295,7 @@ def llama3_8b() -> list[Tensor]:
 
 
 def _llama(vocabulary: int, heads: int, hidden: int) -> list[Tensor]:
-    """32 layers of 4096; ``heads`` of 128 for keys and for values."""
+    """A Llama of 32 layers of width 4096. ``heads``: of 128 elements, for keys and for values."""
     net, d = _Layers(1), 4096
     net.table("embed", vocabulary, d)
     for n in range(32):
@@ -311,7 +311,7 @@ def _llama(vocabulary: int, heads: int, hidden: int) -> list[Tensor]:
 
 
 def _toy() -> list[Tensor]:
-    """Ten layers of 256 x 256, to try Busbar out, and for tests."""
+    """Ten layers of 256 x 256, for a first try of Busbar and for tests."""
     return [Tensor(f"layer{n}.weight", (256, 256)) for n in range(10)]
 
 
@@ -346,7 +346,7 @@ _TYPES = {
     "float": "float",
     "half": "half",
 }
-#: Bytes of a table that a user wrote, at most.
+#: The most bytes of a model's file.
 MOST_BYTES = 16 << 20
 _MOST_TENSORS = 100_000
 _MOST_ELEMENTS = 1 << 44
@@ -355,12 +355,12 @@ _SHAPE = re.compile(r"[0-9]{1,13}([x, ]+[0-9]{1,13}){0,15}", re.ASCII)
 
 
 def read(path: Path) -> Workload:
-    """Read the model of a file. Raises Unsupported, naming the file and the tensor."""
+    """Read a model from a file. Raises Unsupported with the file and the tensor that is wrong."""
     return parse(read_text(path, MOST_BYTES), str(path))
 
 
 def parse(text: str, name: str) -> Workload:
-    """Parse the text of a model's file; the ending of its ``name`` is its format."""
+    """Parse the text of a model's file. The ending of its ``name`` states the format."""
     title = make_printable(Path(name).stem)
     if name.endswith(".json"):
         title, rows = _json(text, name, title)
@@ -412,7 +412,7 @@ def _json(text: str, name: str, title: str) -> tuple[str, Iterator[tuple[str, Ma
 
 
 def _tensor(row: object, where: str) -> tuple[Tensor, float | None]:
-    """A row's tensor, and the seconds of its backward pass if the row has them."""
+    """A row's tensor, and the seconds of its backward pass; None if the row has none."""
     if not isinstance(row, dict) or not row.get("name") or row.get("shape") in (None, ""):
         raise Unsupported(f"{where}: a name and a shape are needed")
     name = make_printable(str(row["name"])[:200])

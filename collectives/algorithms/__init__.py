@@ -1,1 +1,1 @@
-"""One folder a collective, one file an algorithm, found by its name."""
+"""One folder per collective, one file per algorithm; algorithms are found by these names."""

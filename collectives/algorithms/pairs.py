@@ -1,4 +1,4 @@
-"""Who sends to whom when everyone sends to everyone else at once."""
+"""The pairs of ranks for algorithms in which every rank sends to every other rank at once."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,10 +7,10 @@ Ranks = NDArray[np.int64]
 
 
 def everyone(n: int) -> tuple[Ranks, Ranks]:
-    """Senders and receivers of all ordered pairs of n ranks.
+    """The senders and the receivers of all ordered pairs of n ranks.
 
-    In the order of senders; each serves the next rank first, so that no receiver is everyone's
-    first.
+    Pairs are in the order of senders. Each sender sends to the next rank first, so that not all
+    ranks send to the same rank first.
     """
     src = np.repeat(np.arange(n), n - 1)
     return src, (src + np.tile(np.arange(1, n), n)) % n

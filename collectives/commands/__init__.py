@@ -1,4 +1,4 @@
-"""The commands of ``python -m collectives``, by the modules that have them."""
+"""The table of the commands of ``python -m collectives``."""
 
 from busbar.commands import CommandTable
 

@@ -1,4 +1,4 @@
-"""What several commands share: options, names, rank counts, tables."""
+"""Functions that several commands share: options, names, rank counts, output."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME = (
 
 
 class ScheduleOptions(OptionGroup):
-    """The options that say which schedule is meant."""
+    """The options that select a schedule."""
 
     name: str = option(f"NAME  {_NAME}")
     collective: str | None = option("-c --collective  which collective")
@@ -35,8 +35,8 @@ class ScheduleOptions(OptionGroup):
     def algorithm(self) -> tuple[Self, str, dict[str, object]]:
         """These options, the algorithm's name and its parameters.
 
-        A file in the place of NAME states its collective, ranks and root; a parameter ``root`` is
-        as ``--root``. Raises Unsupported where the options say otherwise.
+        If NAME is a file, the file states collective, ranks and root. A parameter ``root`` is the
+        same as ``--root``. Raises Unsupported if the options contradict the file.
         """
         options = self._of_file() if is_file(self.name) else self
         extra = [f"{key}={value}" for key in ("grid", "segments") if (value := getattr(self, key))]
@@ -54,7 +54,7 @@ class ScheduleOptions(OptionGroup):
         )
 
     def check_layout(self, path: Path, layout: Layout) -> None:
-        """Raise Unsupported where options ask for something else than a file has."""
+        """Raise Unsupported if the options contradict the collective, ranks or root of a file."""
         what = layout.spec
         if self.collective is not None and spec(self.collective).name != what.name:
             raise Unsupported(f"{path}: it is for {what.name}, not {self.collective}")
@@ -65,13 +65,13 @@ class ScheduleOptions(OptionGroup):
 
 
 class SchedulesOptions(ScheduleOptions):
-    """The same, of several algorithms or all."""
+    """The options that select schedules of one, several or all algorithms."""
 
     name: str = option(f"NAME  {_NAME}; or several with commas between, or all")
 
 
 def parse_rank_count(text: str, most: int = MOST_RANKS) -> int:
-    """The one rank count of a text. Raises Unsupported."""
+    """Parse a text with one rank count. Raises Unsupported for several or none."""
     counts = parse_ranks(text, most)
     if len(counts) != 1:
         raise Unsupported(f"-n {text}: one rank count is needed")
@@ -79,7 +79,7 @@ def parse_rank_count(text: str, most: int = MOST_RANKS) -> int:
 
 
 def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
-    """(collective, algorithm) of all that was asked for: all, or names with commas between."""
+    """The requested pairs (collective, algorithm). ``name``: ``all``, or names with commas."""
     wanted = collectives() if options.collective is None else [spec(options.collective).name]
     names = [name] if is_file(name) else name.split(",")
     chosen = [
@@ -101,9 +101,9 @@ def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
 
 
 def width() -> int:
-    """Columns to fill: the terminal's, or COLUMNS.
+    """The width of output in columns: the terminal's, or COLUMNS.
 
-    A pipe, which has no edge to fold at, gets 160.
+    160 if standard output is no terminal.
     """
     from rich.console import Console
 

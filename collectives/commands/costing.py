@@ -1,4 +1,4 @@
-"""``cost``: the costs of schedules beside the lower bounds, and their predicted times."""
+"""``cost``: the costs of schedules next to the lower bounds, and their predicted times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _MOST_RANKS = 1 << 20
 _MOST_SIZES = 256
-# Characters of a cell.
+# The width of a cell in characters.
 _CELL = 9
 
 
@@ -103,7 +103,7 @@ class CostCommand(SchedulesOptions, Command):
 
 
 def _sizes(options: CostCommand) -> list[int]:
-    """The sizes to predict; none where nothing asks for a prediction."""
+    """The sizes to predict; empty if no option requests a prediction."""
     ends = (options.minbytes, options.maxbytes, options.stepfactor, options.topology, options.fit)
     if all(end is None for end in ends):
         return []
@@ -130,7 +130,7 @@ _LEGEND = (
 def _counts(
     collective: str, nranks: int, contenders: Sequence[Contender], refused: dict[str, str]
 ) -> Table:
-    """Steps and volumes, with the lower bounds where there are any."""
+    """A table of steps and volumes, with the lower bounds if they are known."""
     columns = ("steps", "rounds", "total", "out", "in", "reductions")
     table = new_table(f"{collective} on {nranks} ranks", "algorithm", *columns)
 
@@ -158,7 +158,7 @@ def _times(
     predictor: CollectivePredictor,
     sizes: Sequence[int],
 ) -> Iterator[object]:
-    """The time and the busbw of every algorithm at every size, the best marked, and crossovers."""
+    """Tables of each algorithm's time and busbw at each size, with the best marked; crossovers."""
     import numpy as np
 
     from collectives.predict.compare import find_crossovers
@@ -166,7 +166,7 @@ def _times(
     times, what = np.array([c.seconds for c in contenders]), spec(collective)
     factor = what.bus_factor(nranks)
     bounds = predictor.lower_bound(collective, nranks, sizes)
-    # Of a size that leaves no rank a whole element nothing is the best.
+    # If a size is so small that no rank has a whole element, no algorithm is marked.
     marks = (times <= times.min(axis=0) * (1 + 1e-9)) & (times > 0)
     names = max(len("lower bound"), *(len(c.name) for c in contenders))
     shown = [("time", times, _time, bounds)]
@@ -174,7 +174,7 @@ def _times(
         counted = what.alg_factor(nranks) * np.asarray(sizes)
         rates = factor * counted / np.where(times > 0, times, np.nan) / 1e9
         shown.append(("busbw, GB/s", rates, _rate, None))
-    # Columns in parts that fit beside the names.
+    # Columns are split into parts that fit next to the names.
     n, most = len(sizes), max(1, (width() - names - 2) // (_CELL + 2))
     parts = -(-n // most)
     edges = [part * n // parts for part in range(parts + 1)]
@@ -214,7 +214,7 @@ def _records(
     predictor: CollectivePredictor | None,
     sizes: Sequence[int],
 ) -> Iterator[dict[str, object]]:
-    """A row an algorithm and size (without sizes, an algorithm), with the lower bounds."""
+    """A row per algorithm and size (without sizes, per algorithm), with the lower bounds."""
     floor, what = bound(collective, nranks), spec(collective)
     bounds = None if predictor is None else predictor.lower_bound(collective, nranks, sizes)
     factor = what.alg_factor(nranks) * what.bus_factor(nranks)

@@ -30,7 +30,7 @@ class FitCommand(Command):
     out: Path | None = option("--out FILE  write the fit here, for --fit")
 
     def run(self) -> int:
-        """Print the costs, and write them."""
+        """Print the costs, and write them with ``--out``."""
         from collectives.predict.fit import dump_fit
         from collectives.predict.maps import fit_maps
 
@@ -51,7 +51,7 @@ def _shown(costs: Costs) -> Iterator[object]:
     table = new_table(title, *columns, text=2)
     for name, link in costs.links.items():
         curves = {kind: getattr(link, kind) for kind in _KINDS}
-        # Over shared memory: the same measurements, told apart by how messages went.
+        # Over shared memory, times are also fitted separately by how messages were transferred.
         curves |= vars(link.shared) if link.shared is not None else {}
         for kind, curve in curves.items():
             if curve is not None:

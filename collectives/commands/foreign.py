@@ -1,4 +1,4 @@
-"""``import`` and ``export``: schedules in files."""
+"""``import`` and ``export``: read and write schedules as files of other programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from collectives.schedule.schedule import Schedule
 
 # As many as NCCL has.
 _MOST_CHANNELS = 64
-# Messages of a schedule that is written; one of MSCCL's is also proven again.
+# The most messages of a schedule to write; fewer for MSCCL, whose file is also proven.
 _MOST_MOVES: Mapping[str, float] = {"chakra": 4e6, "goal": 4e6, "msccl": 5e5}
 _REPORT_EVERY_S = 2.0
 _PLACEMENTS: Mapping[str, bool | None] = {"both": None, "in": True, "out": False}
@@ -39,7 +39,7 @@ class ImportCommand(Command):
     file: Path = option("FILE")
 
     def run(self) -> int:
-        """Print what was proven, and what the schedule costs."""
+        """Print what was proven, and the costs of the schedule."""
         proof = prove_file(self.file)
         where, schedule = proof.layout, proof.schedule()
         counts = cost(schedule, where.spec)
@@ -87,7 +87,7 @@ class ExportCommand(ScheduleOptions, Command):
     )
 
     def run(self) -> int:
-        """Write the files, or the one to standard output."""
+        """Write the files, or a single file to standard output."""
         if self.collective is None and not is_file(self.name):
             raise Unsupported(f"export {self.name}: give its --collective")
         options, name, parameters = self.algorithm()
@@ -108,14 +108,14 @@ class ExportCommand(ScheduleOptions, Command):
 def _files(
     options: ExportCommand, schedule: Schedule, layout: Layout
 ) -> Iterator[tuple[str, bytes]]:
-    """Endings of the files' names, and their bytes, one file at a time."""
+    """For each file the ending of its name and its bytes, one file at a time."""
     if options.format == "msccl":
         placement = _PLACEMENTS[options.placement]
         algorithm = export(
             schedule, layout, in_place=placement, proto=options.proto, channels=options.channels
         )
         text = write(algorithm)
-        # What is written is proven as it stands there.
+        # The text is read back and proven before it is written.
         for note in prove(parse(text, "export")).notes:
             print(f"note: {note}", file=sys.stderr)
         yield "", text
@@ -128,7 +128,7 @@ def _files(
 
 
 def _put(files: Iterator[tuple[str, bytes]], output: Path | None) -> None:
-    """Write all files or none, or the one to standard output."""
+    """Write all files or none; without ``output`` a single file to standard output."""
     if output is None:
         _, text = next(files)
         if next(files, None) is not None:

@@ -1,4 +1,4 @@
-"""``list``, ``show`` and ``verify``: what schedules there are, their steps, their proof."""
+"""``list``, ``show`` and ``verify``: list algorithms, show a schedule's steps, prove schedules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from collectives.schedule.schedule import Schedule
 if TYPE_CHECKING:
     from rich.table import Table
 
-# More ranks than this make no readable columns; their moves are listed.
+# With more ranks than this, moves are listed instead of shown in a column per rank.
 _WIDEST = 8
 
 
@@ -106,7 +106,7 @@ def _about(collective: str, name: str) -> list[str]:
 
 
 def _columns(schedule: Schedule, title: str) -> Table:
-    """A row a step and a column a rank."""
+    """A table of a schedule with a row per step and a column per rank."""
     from collectives.schedule.draw import describe_moves
 
     n = schedule.nranks
@@ -120,7 +120,7 @@ def _columns(schedule: Schedule, title: str) -> Table:
 
 
 def _lines(number: int, moves: list[str], columns: int) -> str:
-    """A step's moves beside each other, as many in a line as fit."""
+    """The lines of one step, with as many moves in a line as fit."""
     each = max(map(len, moves), default=0)
     wide = max(1, (columns - 9) // (each + 3))
     padded = [text.ljust(each) for text in moves]
@@ -135,7 +135,7 @@ class VerifyCommand(SchedulesOptions, Command):
     ranks: str = option("-n --ranks  rank counts, like 2-8,16", "1-17,32")
 
     def run(self) -> int:
-        """Print what was proven; 1 where a schedule is wrong."""
+        """Print what was proven; returns exit status 1 if a schedule is wrong."""
         from collectives.schedule.verify import verify
 
         if is_file(self.name):
@@ -169,7 +169,7 @@ class VerifyCommand(SchedulesOptions, Command):
         return status
 
     def _verify_file(self, path: Path) -> int:
-        """Prove a file in the place of NAME."""
+        """Prove the algorithm of a file; returns exit status 1 if it is wrong."""
         try:
             proof = prove_file(path)
         except ScheduleError as error:
@@ -181,5 +181,5 @@ class VerifyCommand(SchedulesOptions, Command):
 
 
 def _spans(numbers: list[int]) -> str:
-    """1, 2, 3, 5 as ``1-3 5``."""
+    """Numbers in short: 1, 2, 3, 5 as ``1-3 5``; ``-`` for none."""
     return listed(numbers).replace(",", " ") or "-"

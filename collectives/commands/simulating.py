@@ -1,4 +1,4 @@
-"""``simulate``: times of schedules on a machine with shared links, and the links' load."""
+"""``simulate``: simulated times of schedules on a machine with shared links, and link loads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _SHOWN_LINKS = 5
 
 
 class SimulateCommand(ScheduleOptions, Command):
-    """What schedules take on a machine with shared links."""
+    """Simulate the time of schedules on a machine with shared links."""
 
     ranks: str = option(
         "-n --ranks  rank count (default: as many as the machine or the grid has); with --sweep n a"
@@ -118,7 +118,7 @@ class _Case(NamedTuple):
     exact: bool
 
     def run(self, nbytes: int) -> SimulationResult:
-        """Simulate a size; says on stderr where the times are not exact."""
+        """Simulate one size; prints a warning to stderr if the times are not exact."""
         result = self.simulation.run(nbytes, slack=0.0 if self.exact else None)
         if result.slack:
             from collectives.predict.simulation import ERROR
@@ -133,7 +133,7 @@ class _Case(NamedTuple):
 
 
 def _collective(options: SimulateCommand, name: str) -> str:
-    """The collective that is meant; where nothing says it, all-reduce if it has the algorithm."""
+    """The requested collective; by default all-reduce, if it has the algorithm."""
     if options.collective is not None:
         return spec(options.collective).name
     known = [each for each in collectives() if name in algorithms(each)]
@@ -147,7 +147,7 @@ def _collective(options: SimulateCommand, name: str) -> str:
 
 
 def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
-    """Build the schedule and the machine, and everything that does not depend on the size."""
+    """Build the schedule, the machine and the simulation, none of which depends on the size."""
     from collectives.predict.interface import Operation
     from collectives.predict.machine import Machine
     from collectives.predict.named import build_network
@@ -169,7 +169,7 @@ def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
 
 
 def _counted(options: SimulateCommand, parameters: dict[str, object]) -> int | None:
-    """The rank count that the options say, or None."""
+    """The rank count of ``--ranks`` or of the grid; None if the options have neither."""
     if options.ranks:
         counts = parse_ranks(options.ranks, _MOST_RANKS)
         if len(counts) != 1:
@@ -194,7 +194,7 @@ def _sizes(options: SimulateCommand) -> list[int]:
 
 
 def _grown(options: SimulateCommand, text: str) -> list[_Case]:
-    """An algorithm for every rank count that it serves."""
+    """One case for each requested rank count that the algorithm supports."""
     if is_file(text):
         raise Unsupported(f"{text}: a file is for one rank count; use --sweep b")
     counts = parse_ranks(options.ranks or "64", _MOST_RANKS)
@@ -215,12 +215,12 @@ def _grown(options: SimulateCommand, text: str) -> list[_Case]:
 
 
 def _fixed(options: SimulateCommand, case: _Case, nbytes: int) -> str:
-    """What a sweep leaves as it is."""
+    """The quantity that a sweep does not change: the rank count or the size."""
     return f"{case.nranks} ranks" if options.sweep == "b" else format_bytes(nbytes)
 
 
 def _labels(options: SimulateCommand, case: _Case, nbytes: int) -> tuple[str, str, str]:
-    """The title of the table that a simulation is shown in; of its row the first head and cell."""
+    """A simulation's labels: the table's title, the first column's head, and the first cell."""
     name = case.what.name
     if options.sweep is None:
         title = f"{name} on {case.nranks} ranks, {case.machine.name}, {format_bytes(nbytes)}"
@@ -239,7 +239,7 @@ _LEGEND = (
 
 
 def _table(title: str, first: str) -> Table:
-    """A table with columns for a simulation; what is narrow folds the first."""
+    """An empty table for simulations. If the terminal is narrow, the first column is folded."""
     table = new_table(title, first, "time", "algbw", "busbw", "post", *_PARTS[1:])
     for column, width in zip(table.columns[1:], (8, 5, 5, 4, 7, 4, 7, 6), strict=True):
         column.min_width = width
@@ -247,14 +247,14 @@ def _table(title: str, first: str) -> Table:
 
 
 def _bandwidths(case: _Case, size: int, result: SimulationResult) -> tuple[float, float]:
-    """The algbw and busbw, bytes per second; 0 for a collective that moves nothing."""
+    """The algbw and busbw in bytes per second; 0 for a collective that moves no data."""
     shown = case.what.size(case.nranks, size, 1).shown_bytes and size
     alg = shown * case.what.alg_factor(case.nranks) / result.seconds if result.seconds else 0.0
     return alg, alg * case.what.bus_factor(case.nranks)
 
 
 def _links(result: SimulationResult) -> Table:
-    """The busiest links, those that are as busy as each other in one line."""
+    """A table of the busiest links. Links that are equally busy share a row."""
     from collectives.predict.simulation import find_busiest
 
     table = new_table("busiest links", "link", "links", "bytes each", "busy")

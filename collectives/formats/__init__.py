@@ -1,1 +1,1 @@
-"""Foreign formats: MSCCL XML in and out (read, prove, convert, write); GOAL and Chakra out."""
+"""Other programs' formats: MSCCL XML (read and written), MSCCL++ (read), GOAL, Chakra (written)."""

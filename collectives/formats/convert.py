@@ -1,11 +1,11 @@
-"""Convert a proven MSCCL algorithm to a `Schedule`, so that it is costed and run like ours.
+"""Convert a proven MSCCL algorithm to a `Schedule`, so that it can be costed and run like ours.
 
-A file orders its steps by threadblocks and dependencies, a schedule by steps in which all reads
-come before all writes. The proof shows that every read sees one certain write. So only the data
-flow is kept, and `Levels` assigns each move to the earliest step that its reads and writes allow. A
-message is one move, from where its sender reads it to where its receiver stores it. A chunk that
-`rrs` forwards without storing gets a scratch slot. Our slots hold one vector chunk each; if a file
-reuses a slot for several chunks, each gets a slot of its own.
+A file orders its steps by threadblocks and dependencies. A schedule has steps in which all reads
+come before all writes. The proof shows which write each read sees. So only the data flow is kept,
+and `Levels` assigns each move to the earliest step that its reads and writes allow. A message
+becomes one move, from where its sender reads it to where its receiver stores it. A chunk that `rrs`
+forwards without storing gets a scratch slot. A slot of a schedule holds one vector chunk; if a file
+reuses a slot for several chunks, each chunk gets a separate slot.
 """
 
 from __future__ import annotations
@@ -29,34 +29,33 @@ _MOST_ROUNDS = 64
 
 @dataclass
 class _Slot:
-    """Accesses since the last plain write, as numbers of moves; -1 where there was none."""
+    """A slot's accesses since its last plain write, as numbers of moves; ``plain``: that write."""
 
     plain: int = -1
     reduces: list[int] = field(default_factory=list)
-    # (move, whether it stays inside its rank)
+    # (move, True if it stays inside its rank)
     reads: list[tuple[int, bool]] = field(default_factory=list)
     booked: list[Booking] = field(default_factory=list)
 
 
 @dataclass(eq=False)
 class Booking:
-    """A read of a slot as it was at one moment, by a move that comes later."""
+    """A read of a slot's present value by a move that is added later."""
 
     slot: int
     after: list[int]
-    # Who overwrote the slot since, and whether only by adding to it.
+    # The moves that wrote to the slot since; True for those that only added to it.
     overwritten: list[tuple[int, bool]] = field(default_factory=list)
 
 
 class Levels:
-    """The moves' constraints: move b comes at least ``weight`` steps after move a.
+    """Constraints between moves: move b comes at least ``weight`` steps after move a.
 
-    Moves are added one after the other, as a sequential execution would do them, on numbered slots
-    of their own. Only conflicts on slots order them, by the rules of `schedule.schedule`: a read
-    comes after the write that it reads; a plain write comes after every earlier access; a reducing
-    write may share a step with messages that read what was there before, and with other reducing
-    writes. A read may be *booked* before its move is known: a message that is on its way. A write
-    that replaces the slot in the meantime must not come earlier than that move.
+    Moves are added in the order of a sequential execution, on numbered slots. Only conflicts on
+    slots constrain them, by the rules of `schedule.schedule`: a read comes after the write that it
+    reads; a plain write comes after every earlier access; a reducing write may share a step with
+    messages that read the old value, and with other reducing writes. A read may be *booked* before
+    its move is added (a message on its way): writes in the meantime must not come before that move.
     """
 
     def __init__(self) -> None:
@@ -67,7 +66,7 @@ class Levels:
         return self.slots.setdefault(slot, _Slot())
 
     def book(self, slot: int) -> Booking:
-        """Note that a later move reads a slot as it is now."""
+        """Book a read: a move that is added later reads the present value of a slot."""
         state = self._slot(slot)
         booking = Booking(slot, self._writes(state))
         state.booked.append(booking)
@@ -78,20 +77,20 @@ class Levels:
         return [*state.reduces, *([state.plain] if state.plain >= 0 else [])]
 
     def booked(self, slot: int) -> list[Booking]:
-        """The bookings of a slot whose moves have not come yet."""
+        """The bookings of a slot whose moves have not been added yet."""
         return list(self._slot(slot).booked)
 
     def rebook(self, booking: Booking, slot: int) -> None:
-        """Let a booking's move read another slot instead, as it is now."""
+        """Let a booking's move read the present value of another slot instead."""
         self._slot(booking.slot).booked.remove(booking)
         state = self._slot(slot)
         booking.slot, booking.after, booking.overwritten = slot, self._writes(state), []
         state.booked.append(booking)
 
     def add(self, read: Booking, write: int, *, reduce: bool, local: bool, behind: int = -1) -> int:
-        """Add a move, which reads what was booked and writes a slot; return its number.
+        """Add a move that reads a booked value and writes a slot; returns the move's number.
 
-        ``behind``: a move that it must not overtake, or -1.
+        ``behind``: a move whose step must not be later than the new move's; -1 for none.
         """
         me = len(self.edges)
         self.edges.append([(u, 1) for u in read.after])
@@ -120,9 +119,9 @@ class Levels:
         state.plain, state.reduces, state.reads = me, [], []
 
     def solve(self, first: int) -> list[int] | None:
-        """The earliest step of every move, the first ``first`` moves alone in step 0.
+        """The earliest step of every move; step 0 has only the first ``first`` moves.
 
-        None where the constraints contradict each other, as when two slots are to be exchanged.
+        None if the constraints contradict each other, such as when two slots swap values.
         """
         level = [int(v >= first > 0) for v in range(len(self.edges))]
         for _ in range(_MOST_ROUNDS):
@@ -137,7 +136,7 @@ class Levels:
 
 
 class _Flight(NamedTuple):
-    """A message on its way: where it is read, which vector chunk it is, and on which connection."""
+    """A message that is sent and not yet received: its read, its vector chunk, its connection."""
 
     booking: Booking
     chunk: int
@@ -145,7 +144,7 @@ class _Flight(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A slot of a rank and the vector chunk that it stands for."""
+    """A rank's slot, and the vector chunk that it holds."""
 
     rank: int
     slot: Slot
@@ -155,8 +154,8 @@ class _Place(NamedTuple):
 class _Converter:
     """Makes the moves of one conversion.
 
-    ``staged``: inputs are copied away first, so that outputs may overwrite them in place.
-    ``copied``: what overwrites data that a message still carries makes a copy of it first.
+    ``staged``: inputs are copied to scratch first, so that outputs may overwrite them in place.
+    ``copied``: data that a sent message still needs is copied before it is overwritten.
     """
 
     def __init__(self, algorithm: Algorithm, proof: Proof, *, staged: bool, copied: bool) -> None:
@@ -170,11 +169,11 @@ class _Converter:
         self.accesses = list_accesses(self.graph, self.memory)
         self.levels = Levels()
         self.moves: list[Move] = []
-        # Our slots by number; and their numbers by (slot of the file, vector chunk).
+        # The schedule's slots by number; and their numbers by (slot of the file, vector chunk).
         self.slots: list[_Place] = []
         self.numbers: dict[tuple[int, int], int] = {}
         self.room: list[list[int]] = [[0] * gpu.chunks["s"] for gpu in algorithm.gpus]
-        # The chunk that each slot of the file holds, and the scratch slots still without one.
+        # The chunk in each slot of the file, and the scratch slots that have not been used yet.
         self.holds = [-1] * self.memory.size
         self.free: dict[int, int] = {}
         self.flying: dict[int, _Flight] = {}
@@ -200,7 +199,7 @@ class _Converter:
         return replace(schedule, held=tuple(np.array(room, np.int64) for room in self.room))
 
     def _begin(self) -> int:
-        """Name the slots of inputs and outputs, copy inputs that do not stay; count the copies."""
+        """Number the input and output slots; returns how many inputs must be copied first."""
         written = {access.write for access in self.accesses}
         copies: list[tuple[int, int, int, int]] = []
         for gpu in range(self.algorithm.ngpus):
@@ -228,7 +227,7 @@ class _Converter:
         return len(self.slots) - 1
 
     def _slot(self, gpu: int, slot: int, chunk: int) -> int:
-        """The slot of our schedule for a vector chunk that the file keeps in a slot."""
+        """The schedule's slot for a vector chunk that the file keeps in its slot ``slot``."""
         if (slot, chunk) in self.numbers:
             return self.numbers[slot, chunk]
         if slot in self.free:
@@ -240,7 +239,7 @@ class _Converter:
         return fresh
 
     def _fresh(self, gpu: int, chunk: int) -> int:
-        """A scratch slot that the file does not have."""
+        """Add a scratch slot that the file does not have; returns its number."""
         self.room[gpu].append(chunk)
         self.slots.append(_Place(gpu, Slot(Buffer.SCRATCH, len(self.room[gpu]) - 1), chunk))
         return len(self.slots) - 1
@@ -254,7 +253,7 @@ class _Converter:
         return self.levels.add(read, write, reduce=reduce, local=src == dst, behind=behind)
 
     def _save(self, read: Booking, write: int) -> None:
-        """Copy what messages still carry out of a slot that is about to change."""
+        """Copy a slot's value before it is overwritten, if messages on their way need it."""
         carried = [booking for booking in self.levels.booked(write) if booking is not read]
         if not carried:
             return
@@ -301,8 +300,8 @@ def _proven(schedule: Schedule, where: Layout) -> Schedule:
 def convert(algorithm: Algorithm, proof: Proof | None = None) -> Schedule:
     """An MSCCL algorithm as a placed schedule, proven in every placement of its collective.
 
-    It also runs in placements that the file does not declare. Raises ScheduleError where the
-    algorithm is wrong, Unsupported where it is right but has no schedule.
+    The schedule also runs in placements that the file does not declare. Raises ScheduleError if the
+    algorithm is wrong, and Unsupported if it is right but no schedule was found.
     """
     proof = proof or prove(algorithm)
     reason = ""

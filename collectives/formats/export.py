@@ -1,8 +1,8 @@
-"""From a placed `Schedule` to an MSCCL algorithm.
+"""Convert a placed `Schedule` to an MSCCL algorithm.
 
-Every gpu has a threadblock for what it sends to a peer, one for what it receives from a peer, and
-one for moves inside it. What a step of the schedule orders within a gpu becomes dependencies where
-two threadblocks touch one chunk; what the runtime orders anyway is left out.
+Each gpu has one threadblock for sends to each peer, one for receives from each peer, and one for
+moves inside the gpu. The order of a schedule's steps within a gpu becomes dependencies between two
+threadblocks that access the same chunk. Orders that the runtime keeps anyway are left out.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move, Moves, Slot
 from collectives.schedule.schedule import Schedule
 
-# One step's chunks; the runtime takes fewer than 72 (MSCCL_MAX_COUNT).
+# The most chunks of one step; the runtime allows fewer than 72 (MSCCL_MAX_COUNT).
 _MOST_COUNT = 64
-# No limit that a message would reach.
+# More bytes than any message has.
 _MAX_BYTES = 1 << 40
 
 
 class _Key(NamedTuple):
-    """A threadblock: its peers, -1 for none, and its channel."""
+    """What identifies a threadblock: its peers (-1 for none) and its channel."""
 
     send: int = -1
     recv: int = -1
@@ -35,7 +35,7 @@ class _Key(NamedTuple):
 
 
 class _Done(NamedTuple):
-    """A step that was added: where, and how far every threadblock of the gpu has come by then."""
+    """A step that was added. ``clock``: the last step of each threadblock that precedes it."""
 
     key: _Key
     number: int
@@ -58,7 +58,7 @@ class _Touched:
 
 
 class _GpuBuilder:
-    """One gpu's threadblocks, whose steps are added in an order in which they could run."""
+    """One gpu's threadblocks. Steps are added in an order in which they could run."""
 
     def __init__(self, rank: int, where: Layout, in_place: bool) -> None:
         self.blocks: dict[_Key, _Block] = {}
@@ -71,7 +71,7 @@ class _GpuBuilder:
                     self.alias[i] = out[chunk]
 
     def chunk(self, buffer: int, at: int) -> tuple[int, int]:
-        """The memory of a chunk: in place one of ``in`` may be one of ``out``."""
+        """The memory of a chunk: in place a chunk of ``in`` may be the same as one of ``out``."""
         if buffer == Buffer.IN and at in self.alias:
             return int(Buffer.OUT), self.alias[at]
         return buffer, at
@@ -84,7 +84,7 @@ class _GpuBuilder:
         reads: Iterable[tuple[int, int]],
         writes: Iterable[tuple[int, int]],
     ) -> None:
-        """Add a step that reads and writes memory, after everything that it conflicts with."""
+        """Add a step that reads and writes chunks, and waits for all conflicting steps."""
         reads, writes = list(reads), list(writes)
         block = self.blocks.setdefault(key, _Block(len(self.blocks)))
         waits = self._waits(key, block, reads, writes)
@@ -120,7 +120,7 @@ class _GpuBuilder:
         reads: Sequence[tuple[int, int]],
         writes: Sequence[tuple[int, int]],
     ) -> list[_Done]:
-        """The dependencies of a step, without those that are implied."""
+        """The dependencies of a step, without those that other dependencies imply."""
         conflicts = [t.writer for t in map(self._at, (*reads, *writes)) if t.writer is not None]
         conflicts += [done for chunk in writes for done in self._at(chunk).readers]
         waits = []
@@ -141,10 +141,10 @@ class _GpuBuilder:
 
 
 def _pieces(moves: Moves) -> list[Move]:
-    """A step's moves, joined where that is safe, none longer than the runtime takes.
+    """A step's moves, joined if that is safe, and cut to the length that the runtime allows.
 
-    Where a chunk is sent and added to in one step, chunk follows chunk: the sum may not be made
-    before the chunk has left, and a connection does not hold any number of them.
+    If a chunk is both sent and added to in the step, chunks are sent one by one: a chunk must leave
+    before the sum is written, and a connection buffers only a few chunks.
     """
     unit = moves.unit()
     left = set(zip(*np.stack([unit.src, unit.src_buffer, unit.src_chunk]).tolist(), strict=True))
@@ -190,7 +190,7 @@ def _add_step(
     for m in remote:
         key = _Key(recv=m.src, chan=m.from_slot.chunk % channels)
         write = chunks(m.dst, m.to_slot)
-        # A step's own slots: what is added to is source and target.
+        # In an addition the slot that is added to is both source and target.
         if m.reduce:
             own = m._replace(from_slot=m.to_slot)
             gpus[m.dst].add(key, "rrc", own, write, write)
@@ -206,10 +206,10 @@ def export(
     proto: str = "Simple",
     channels: int = 1,
 ) -> Algorithm:
-    """A placed schedule as an MSCCL algorithm for one placement, or for all that there are (None).
+    """A placed schedule as an MSCCL algorithm for one placement, or for all placements (None).
 
-    Chunks are spread over ``channels`` by their numbers. Raises Unsupported for a collective that
-    the format has no name for, or without the placement.
+    Chunks are spread over ``channels`` by their numbers. Raises Unsupported if the format has no
+    name for the collective, or if the collective lacks the placement.
     """
     what, n = where.spec, schedule.nranks
     if what.name not in COLLECTIVES:

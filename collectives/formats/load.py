@@ -1,6 +1,6 @@
-"""Algorithms by name, or by the file that holds one: what ``-A FILE`` means.
+"""Build an algorithm's schedule by name, or from the file of an algorithm (``-A FILE``).
 
-A file is MSCCL's XML or an execution plan of MSCCL++ (JSON); its first character says which.
+A file is MSCCL's XML or an execution plan of MSCCL++ (JSON); its first character decides.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
 
-# Operations of a plan that is not proven, which its error names.
+# The most kinds of operations that the error about a plan lists.
 _MOST_NAMED = 8
 
 
 class ProvenFile(NamedTuple):
-    """A file whose algorithm is proven: its layout, the schedule, lines that describe it.
+    """A file's proven algorithm: its layout, its schedule, and lines that describe it.
 
-    ``schedule`` converts the algorithm; raises Unsupported where it has none.
+    ``schedule``: converts the algorithm; raises Unsupported if it has no schedule.
     """
 
     layout: Layout
@@ -42,7 +42,7 @@ class ProvenFile(NamedTuple):
 
 
 def _parse(path: Path) -> Algorithm | ExecutionPlan:
-    """The content of a file. Raises MscclError for one that is neither MSCCL's nor MSCCL++'s."""
+    """Parse a file. Raises MscclError if its format is neither MSCCL's nor MSCCL++'s."""
     text = files.read(path, MOST_BYTES, MscclError)
     if mscclpp.recognises(text):
         return mscclpp.parse(text, str(path))
@@ -51,7 +51,7 @@ def _parse(path: Path) -> Algorithm | ExecutionPlan:
 
 @contextmanager
 def _naming(path: Path, what: str = "") -> Iterator[None]:
-    """Begin the errors of a proof with the file, and ``what`` it is where it is not known here."""
+    """A context in which messages of errors begin with the file; of Unsupported also ``what``."""
     try:
         yield
     except MscclError:
@@ -65,8 +65,8 @@ def _naming(path: Path, what: str = "") -> Iterator[None]:
 def prove_file(path: Path) -> ProvenFile:
     """Read and prove a file.
 
-    Raises MscclError for a file of neither format, ScheduleError for an algorithm that is wrong,
-    Unsupported for one that cannot be proven; all name the file.
+    Raises MscclError for a file of neither format, ScheduleError if the algorithm is wrong, and
+    Unsupported if it cannot be proven. All messages name the file.
     """
     parsed = _parse(path)
     if isinstance(parsed, Algorithm):
@@ -112,7 +112,7 @@ def _summary(head: str, placements: str, notes: tuple[str, ...]) -> list[str]:
 
 
 def load_layout(path: Path) -> Layout:
-    """The layout of a file's collective: what it is for. Raises as `prove_file` does."""
+    """The layout of the collective that a file states. Raises as `prove_file` does."""
     parsed = _parse(path)
     with _naming(path):
         if isinstance(parsed, ExecutionPlan):
@@ -123,7 +123,7 @@ def load_layout(path: Path) -> Layout:
 def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
     """A file's algorithm as a placed schedule for a collective.
 
-    Raises what `prove_file` does, and Unsupported where the file is for something else.
+    Raises as `prove_file` does, and Unsupported if the file is for another collective or ranks.
     """
     where = load_layout(path)
     for name, requested, stated_value in (
@@ -137,19 +137,19 @@ def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
 
 
 def is_file(name: str) -> bool:
-    """Say whether a name is that of a file: it ends in .xml or .json, or has a slash."""
+    """True if a name is a file's: it ends in .xml or .json, or has a slash."""
     return name.endswith((".xml", ".json")) or "/" in name or os.sep in name
 
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
-    """As `collectives.schedule.catalogue.parameters`; a file's algorithm has none."""
+    """See `collectives.schedule.catalogue.parameters`; a file's algorithm has no parameters."""
     return {} if is_file(name) else catalogue.parameters(collective, name)
 
 
 def draft(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
-    """As `collectives.schedule.catalogue.draft`; a file's schedule is a placed one.
+    """See `collectives.schedule.catalogue.draft`; a file's schedule is already placed.
 
-    Raises what `load` does beside.
+    Raises also as `load` does.
     """
     if not is_file(name):
         return catalogue.draft(collective, name, nranks, root=root, **values)
@@ -160,6 +160,6 @@ def draft(collective: str, name: str, nranks: int, *, root: int = 0, **values: o
 
 
 def build(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
-    """As `collectives.schedule.catalogue.build`, also for a file."""
+    """See `collectives.schedule.catalogue.build`; ``name`` may also be a file."""
     schedule = draft(collective, name, nranks, root=root, **values)
     return place(schedule, catalogue.spec(collective), root)

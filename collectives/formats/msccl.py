@@ -1,12 +1,12 @@
 """MSCCL algorithms: gpus, their threadblocks and steps; read from XML text and written as XML text.
 
-The names are the format's own. A step is what the runtime calls a transfer; the effect of its type
-is one row of `OPERATIONS`, so that no reader of steps needs a chain of comparisons.
+Names are those of the format. A step is what the runtime calls a transfer; the effect of its type
+is one row of `OPERATIONS`.
 
-The grammar is that of the format's runtime (RCCL, msccl_parser). Children and attributes that the
-runtime does not know are ignored, as it does. The text may come from anywhere: no DTD, so no
-entities, and sizes are bounded. The order of steps in the file counts, as in the runtime, not the
-attribute ``s``.
+The grammar is that of the format's runtime (RCCL, msccl_parser). Elements and attributes that the
+runtime ignores are ignored here, too. A file may come from anywhere, so a DTD (and with it
+entities) is refused, and sizes are limited. As in the runtime, steps are ordered as in the file,
+and not by the attribute ``s``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PROTOCOLS = ("Simple", "LL", "LL128")
 
 
 class Operation(NamedTuple):
-    """The effect of a type: receive a message, read ``src``, send the value, write ``dst``.
+    """The effect of a step's type: receive a message, read ``src``, send a value, write ``dst``.
 
-    The value is the message, or ``src``, or with both their sum. ``adds``: ``dst`` gains it.
+    The value is the message or ``src``, or the sum of both. ``adds``: it is added to ``dst``.
     """
 
     receives: bool = False
@@ -41,7 +41,7 @@ class Operation(NamedTuple):
     adds: bool = False
 
 
-# ``ra`` adds residuals that a caller gives the runtime beside its buffers; the proof refuses it.
+# ``ra`` adds residuals that a caller gives the runtime in a further buffer; the proof refuses it.
 OPERATIONS: Mapping[str, Operation] = MappingProxyType(
     {
         "s": Operation(reads=True, sends=True),
@@ -59,7 +59,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
 
 
 class ThreadblockStep(NamedTuple):
-    """One step of a threadblock; ``depid`` is -1 where it waits for no other threadblock."""
+    """One step of a threadblock. ``depid``: the threadblock that it waits for; -1 for none."""
 
     s: int
     type: str
@@ -91,7 +91,7 @@ class ThreadBlock:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One gpu's threadblocks, and the chunks that the file says each buffer (``i o s``) has."""
+    """One gpu's threadblocks, and the number of chunks of each buffer (``i o s``) by the file."""
 
     id: int
     chunks: Mapping[str, int]
@@ -100,10 +100,10 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A whole file; ``gpus`` are in the order of their ids, which are 0 to ngpus−1.
+    """The algorithm of a file. ``gpus``: in the order of their ids, 0 to ngpus−1.
 
-    ``inplace`` and ``outofplace`` say where it may run. ``root`` is ours: the format does not
-    state one, and the runtime ignores attributes that it does not know.
+    ``inplace``, ``outofplace``: True for the placements in which it may run. ``root`` is an
+    attribute of Busbar: the format has none, and the runtime ignores it.
     """
 
     name: str
@@ -120,51 +120,51 @@ class Algorithm:
 
     @property
     def ngpus(self) -> int:
-        """Gpus that take part."""
+        """The number of gpus."""
         return len(self.gpus)
 
     def placements(self) -> tuple[bool, ...]:
-        """The placements that the file declares, in place being True."""
+        """The placements that the file declares: False for out of place, True for in place."""
         return (False,) * self.outofplace + (True,) * self.inplace
 
     def steps(self) -> Iterator[tuple[Gpu, ThreadBlock, ThreadblockStep]]:
-        """Every step with where it is."""
+        """All steps, each with its gpu and its threadblock."""
         for gpu in self.gpus:
             for tb in gpu.threadblocks:
                 for step in tb.steps:
                     yield gpu, tb, step
 
 
-#: Bytes of a file at most.
+#: The most bytes of a file.
 MOST_BYTES = 256 * 2**20
 _MOST_STEPS = 4_000_000
-#: GPUs of a file at most, read or written.
+#: The most GPUs of a file that is read or written.
 MOST_GPUS = 4096
-# Chunks and counts; the runtime itself keeps offsets in 16 bits.
+# The largest number of chunks; the runtime itself keeps offsets in 16 bits.
 _MOST_CHUNKS = 1 << 24
 _PARENT = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 
 class MscclError(Unsupported):
-    """A file that is no MSCCL algorithm: file, line, element and reason in one line."""
+    """A file is no MSCCL algorithm. The message has file, line, element and reason."""
 
 
 def parse(text: bytes, name: str = "XML") -> Algorithm:
-    """The algorithm of an XML text; ``name`` is the file that errors speak of."""
+    """Parse an XML text. ``name``: the file's name for errors. Raises MscclError."""
     if len(text) > MOST_BYTES:
         raise MscclError(f"{name}: more than {MOST_BYTES >> 20} MiB; no MSCCL algorithm is so long")
     return _Reader(name).run(text)
 
 
 class _Reader:
-    """Builds the algorithm while expat walks the text."""
+    """Builds the algorithm from the events of the XML parser expat."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.line = 0
-        # Lines that stood before the text, which a header must not have before it.
+        # Empty lines before the text, which are not parsed: XML forbids them before its header.
         self.skipped = 0
-        # Open elements that count, and how deep inside one that does not.
+        # The known elements that are open, and the depth inside an element that is ignored.
         self.open: list[str] = []
         self.passed = 0
         self.algo: dict[str, Any] = {}
@@ -266,7 +266,7 @@ class _Reader:
             "nchunksperloop": whole("nchunksperloop", 1),
             "coll": self._required("algo", attributes, "coll"),
             "inplace": bool(inplace),
-            # Older files have only inplace: what is not for one placement is for the other.
+            # Older files have only inplace, and are for one placement.
             "outofplace": bool(whole("outofplace", high=1, default=1 - inplace)),
             "min_bytes": whole("minBytes", high=2**63 - 1, default=0),
             "max_bytes": whole("maxBytes", high=2**63 - 1, default=0),
@@ -358,5 +358,5 @@ def _lines(algorithm: Algorithm) -> Iterator[str]:
 
 
 def write(algorithm: Algorithm) -> bytes:
-    """The XML of an algorithm; `collectives.formats.msccl` reads it back as it was."""
+    """The XML text of an algorithm; `parse` returns the same algorithm from it."""
     return ("\n".join(_lines(algorithm)) + "\n").encode()

@@ -1,7 +1,7 @@
-"""MSCCL++'s execution plans (JSON) as data: gpus, their threadblocks, their operations.
+"""Read execution plans of MSCCL++ (JSON): gpus, their threadblocks, their operations.
 
-Names are the format's own. Chunks of ``i``, ``o`` and ``s`` are numbered as in MSCCL. A remote
-buffer is a gpu and a letter; a threadblock's channels are named by the gpus at their other ends.
+Names are those of the format. Chunks of ``i``, ``o`` and ``s`` are numbered as in MSCCL. A remote
+buffer is a gpu and a letter. A channel of a threadblock is named by the gpu at its other end.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _MOST_NAME = 60
 
 
 class Effect(NamedTuple):
-    """What an operation does: the first source and the sum of the others go to each destination.
+    """The effect of an operation. Most write the sum of their sources to each destination.
 
-    ``packets`` are the sources that are packets, by position (``after``: all behind the first):
-    the reader waits for them. ``writes_packets`` likewise for destinations. ``control``: it moves
-    nothing, and orders other operations.
+    ``reads_packets``: which sources are packets, for which the reader waits: ``all``, or ``after``
+    for all but the first. ``writes_packets``: the same for destinations. ``control``: the operation
+    moves no data, and orders other operations.
     """
 
     control: bool = False
@@ -34,7 +34,7 @@ class Effect(NamedTuple):
 
 
 _AFTER, _ALL = "after", "all"
-#: What is proven. The others (pipeline, semaphores, multicast) are read and shown.
+#: Operations that can be proven. Others (pipeline, semaphores, multicast) are only read and shown.
 EFFECTS: Mapping[str, Effect] = MappingProxyType(
     {
         "nop": Effect(control=True),
@@ -63,7 +63,7 @@ EFFECTS: Mapping[str, Effect] = MappingProxyType(
 
 
 def is_packet(which: str, position: int) -> bool:
-    """Whether the source or destination at a position is one of packets."""
+    """True if the source or destination at a position consists of packets."""
     return which == _ALL or (which == _AFTER and position > 0)
 
 
@@ -78,9 +78,9 @@ class Chunks(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanOperation:
-    """One operation of a threadblock; ``peers`` are (gpu, which of the channels to it).
+    """One operation of a threadblock. ``peers``: (gpu, number of the channel to that gpu).
 
-    ``share``: this threadblock moves that part of each buffer, of so many (tbg_info).
+    ``share``: (i, n): this threadblock moves part i (from 0) of n of each buffer (tbg_info).
     """
 
     name: str
@@ -90,7 +90,7 @@ class PlanOperation:
     barrier: int = -1
     threadblocks: int = 0
     share: tuple[int, int] = (0, 1)
-    #: Why it is not proven, "" where it can be.
+    #: Why the operation cannot be proven; empty if it can.
     unproven: str = ""
 
 
@@ -105,7 +105,7 @@ class PlanGpu:
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """A whole file; ``gpus`` are in the order of their ids."""
+    """The plan of a file. ``gpus``: in the order of their ids."""
 
     name: str
     collective: str
@@ -115,11 +115,11 @@ class ExecutionPlan:
 
     @property
     def ngpus(self) -> int:
-        """Gpus that take part."""
+        """The number of gpus."""
         return len(self.gpus)
 
     def operations(self) -> Iterator[tuple[int, int, int, PlanOperation]]:
-        """Every operation with its gpu, threadblock and number."""
+        """All operations, each with its gpu, its threadblock and its number there."""
         for gpu in self.gpus:
             for tb, block in enumerate(gpu.threadblocks):
                 for number, operation in enumerate(block):
@@ -131,12 +131,12 @@ class ExecutionPlan:
 
 
 def recognises(text: bytes) -> bool:
-    """Whether a text is JSON rather than XML: the first character decides."""
+    """True if a text is JSON and not XML, by its first character."""
     return text.lstrip()[:1] == b"{"
 
 
 def parse(text: bytes, name: str = "JSON") -> ExecutionPlan:
-    """The plan of a JSON text; ``name`` is the file that errors speak of. Raises MscclError."""
+    """Parse a JSON text. ``name``: the file's name for errors. Raises MscclError."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -149,7 +149,7 @@ def parse(text: bytes, name: str = "JSON") -> ExecutionPlan:
 
 
 class _Reader:
-    """Checks every field; errors name the gpu, the threadblock and the operation."""
+    """Builds a plan and checks all fields; errors name gpu, threadblock and operation."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,11 +1,11 @@
-"""Proof that a plan of MSCCL++ gives its collective's result, and the schedule that it amounts to.
+"""Prove that a plan of MSCCL++ gives its collective's result, and convert it to a schedule.
 
-What orders operations, as MSCCL++'s executor carries them out: a threadblock's threads move data in
-order, each thread the same part of every chunk, and signal and wait in order; a nop or barrier
-orders all of these. The k-th wait on a channel follows the k-th signal to it. Who reads a packet
-waits for it. What is read must have been written before by such an order, where a packet shows
-itself alone and a relaxed signal shows nothing; what is overwritten must have been read before. A
-gpu is not done before what others read of it and write to it.
+The order of operations is that of MSCCL++'s executor. A threadblock's threads move data in order,
+each thread the same part of every chunk. They also signal and wait in order. A nop or a barrier
+orders both against each other. The k-th wait on a channel follows the k-th signal to it. A read of
+a packet waits for the packet. This order must put each write before the reads of its data, and each
+read before the next write. A packet makes only its own data visible, a relaxed signal none. A gpu
+must not finish before others have read from it and written to it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.verify import verify
 
-#: Operations and moved chunks that are proven at most: what is reached from each is a bit set.
+#: The most operations and moved chunks of a proof, which keeps a bit set per operation.
 _MOST_NODES, _MOST_MOVED = 1 << 14, 1 << 17
 _PAIRED = ("put", "get", "ppkt")
 _RELAXED = ("rlxsignal", "rlxwait")
@@ -42,7 +42,7 @@ _RELAXED = ("rlxsignal", "rlxwait")
 
 @dataclass(frozen=True)
 class PlanProof:
-    """The result of a proof: the collective's layout, the plan as a schedule, and remarks."""
+    """The result of a proof: the collective's layout, the plan's schedule, and remarks."""
 
     layout: Layout
     schedule: Schedule
@@ -51,7 +51,7 @@ class PlanProof:
 
 @dataclass
 class _Node:
-    """An operation with its place, and the slots that each of its pieces reads and writes."""
+    """An operation with its place in the plan. ``pieces``: the slots that each reads and writes."""
 
     gpu: int
     tb: int
@@ -65,10 +65,10 @@ class _Node:
 
 
 def layout(plan: ExecutionPlan) -> Layout:
-    """The layout of a plan's collective, by the chunks of gpu 0.
+    """The layout of a plan's collective, by the number of chunks of gpu 0.
 
-    Raises Unsupported for a collective that is not specified here, ScheduleError if the chunks do
-    not coincide with the ranks' parts.
+    Raises Unsupported for an unknown collective, ScheduleError if the ranks' parts are no whole
+    number of chunks.
     """
     what = collective_of(plan.collective)
     parts = what.parts(plan.ngpus)
@@ -83,7 +83,7 @@ def layout(plan: ExecutionPlan) -> Layout:
 
 
 class _Orders:
-    """What comes before each operation: for certain (``strong``), and at all (``any``)."""
+    """What precedes each operation by ``strong`` orders, which make writes visible, or ``weak``."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
         self.plan = plan
@@ -106,7 +106,7 @@ class _Orders:
         return len(self.nodes) - 1
 
     def _block(self, gpu: int, tb: int, block: tuple[PlanOperation, ...]) -> None:
-        """Nodes of a threadblock: moves in order, signals and waits in order, nops after both."""
+        """Add a threadblock's nodes: moves in order, signals and waits in order, nop after both."""
         synced, data, control = -1, -1, -1
         met: dict[int, int] = defaultdict(int)
         for number, operation in enumerate(block):
@@ -158,7 +158,7 @@ class _Orders:
                 self.strong[v].update(arrived)
 
     def order(self) -> list[int]:
-        """Operations in an order that respects all. Raises ScheduleError for a circle."""
+        """All operations in an order that respects both kinds. Raises ScheduleError for a cycle."""
         before = {v: self.strong[v] | self.weak[v] for v in range(len(self.nodes))}
         try:
             return list(TopologicalSorter(before).static_order())
@@ -168,7 +168,7 @@ class _Orders:
             raise ScheduleError(f"{circle[0]}: deadlock: it waits for {rest}") from None
 
     def reached(self, order: list[int]) -> tuple[list[int], list[int]]:
-        """For each operation the bit set of what comes before it: for certain, and at all."""
+        """For each operation the bit sets of its predecessors: by strong orders, and by all."""
         certain, at_all = [0] * len(order), [0] * len(order)
         for v in order:
             for u in self.strong[v]:
@@ -179,7 +179,7 @@ class _Orders:
 
 
 class _Memory:
-    """Numbered slots of all buffers; in place ``i`` and ``o`` share them."""
+    """Numbered slots for all chunks of all buffers; in place ``i`` and ``o`` share slots."""
 
     def __init__(self, plan: ExecutionPlan, where: Layout) -> None:
         self.plan = plan
@@ -187,7 +187,7 @@ class _Memory:
         self.kinds: dict[int, set[bool]] = defaultdict(set)
 
     def slots(self, node: _Node, chunks: Chunks, packet: bool) -> list[int]:
-        """The slots of chunks. Raises ScheduleError for some out of range."""
+        """The slots of chunks. Raises ScheduleError, or Unsupported for mixed scratch."""
         room = self.chunks.at[chunks.gpu, chunks.buffer]
         most = min(len(room), self.plan.gpus[chunks.gpu].chunks[chunks.buffer] or len(room))
         if chunks.first + chunks.size > most:
@@ -204,7 +204,7 @@ class _Memory:
 
 
 def _fill(node: _Node, memory: _Memory) -> None:
-    """Find the slots of each piece of an operation. Raises what `_Memory.slots` does."""
+    """Set the slots of each piece of an operation. Raises as `_Memory.slots` does."""
     operation = node.operation
     effect = EFFECTS[operation.name]
     sources = [
@@ -233,7 +233,7 @@ def _fill(node: _Node, memory: _Memory) -> None:
 
 
 def _packets(orders: _Orders) -> set[int]:
-    """Add the orders that packets make; the slots that are packets. Raises ScheduleError."""
+    """Add the orders that packets cause; returns the slots of packets. Raises ScheduleError."""
     writers: dict[int, int] = {}
     readers: list[tuple[int, int]] = []
     for v, node in enumerate(orders.nodes):
@@ -257,7 +257,7 @@ def _packets(orders: _Orders) -> set[int]:
 
 
 def _races(orders: _Orders, order: list[int], packets: set[int]) -> None:
-    """Raise ScheduleError for two accesses to a slot that nothing orders."""
+    """Raise ScheduleError if nothing orders two accesses to a slot, one of them a write."""
     certain, at_all = orders.reached(order)
     place = {v: n for n, v in enumerate(order)}
     accesses: dict[int, list[tuple[int, bool]]] = defaultdict(list)
@@ -280,10 +280,10 @@ def _races(orders: _Orders, order: list[int], packets: set[int]) -> None:
 
 
 def _ends(orders: _Orders, order: list[int], packets: set[int], memory: _Memory) -> None:
-    """Raise ScheduleError where a gpu may be done while another still uses its memory.
+    """Raise ScheduleError if a gpu may finish while another gpu still uses its memory.
 
-    A gpu's last operations have to come after what others read of it and, for certain, after what
-    they write to it. Packets in scratch are nobody's result.
+    A gpu's last operations must come after other gpus' reads from it and, by a strong order, after
+    their writes to it. Packets in scratch are not checked, since they are no result.
     """
     certain, at_all = orders.reached(order)
     known: dict[int, list[int]] = {gpu.id: [0, 0] for gpu in orders.plan.gpus}
@@ -307,12 +307,12 @@ def _ends(orders: _Orders, order: list[int], packets: set[int], memory: _Memory)
 
 
 class _Run:
-    """Carries the plan out on values, one operation after the other, and keeps its moves."""
+    """Executes the plan on symbolic values in one order, and records its moves."""
 
     def __init__(self, plan: ExecutionPlan, where: Layout, memory: _Memory) -> None:
         self.plan, self.layout, self.memory = plan, where, memory.chunks
         self.holds: dict[int, Value] = {}
-        # Our slot of each slot of the plan: it changes when a slot gets another chunk.
+        # The schedule's slot for each slot of the plan; another one after another chunk is written.
         self.ours: dict[int, tuple[int, Slot]] = {}
         self.named: dict[tuple[int, int], tuple[int, Slot]] = {}
         self.room: list[list[int]] = [[] for _ in plan.gpus]
@@ -332,7 +332,7 @@ class _Run:
             self.ours[slot] = rank, Slot(Buffer.IN, own[rank].index(value.chunk))
 
     def do(self, node: _Node) -> None:
-        """Carry an operation out. Raises ScheduleError for what cannot be summed or read."""
+        """Execute an operation. Raises ScheduleError if values cannot be added or read."""
         for reads, writes in node.pieces:
             values = []
             for slot in reads:
@@ -349,7 +349,7 @@ class _Run:
                 self.holds[slot] = total
 
     def _moved(self, reads: list[int], writes: list[int], chunk: int) -> None:
-        """The moves of one piece: a sum where it is written first, then copies of it."""
+        """Add the moves of one piece: the sum at its first destination, then copies of the sum."""
         first = next((slot for slot in writes if slot in reads), writes[0])
         parts = sorted(reads, key=lambda slot: slot != first) if len(reads) > 1 else reads
         sources = [self.ours[slot] for slot in parts]
@@ -365,7 +365,7 @@ class _Run:
                 self.ours[slot] = other
 
     def _slot(self, slot: int, chunk: int) -> tuple[int, Slot]:
-        """Our slot for a chunk where the plan has a slot: the output's, else one of scratch."""
+        """The schedule's slot for a chunk in a slot of the plan: in the output, else in scratch."""
         if (slot, chunk) not in self.named:
             rank = self.home[slot]
             self.room[rank].append(chunk)
@@ -379,7 +379,7 @@ class _Run:
             self.moves.append(Move(source[0], target[0], source[1], target[1], reduce))
 
     def check_result(self) -> None:
-        """Raise ScheduleError unless every output chunk holds every share once."""
+        """Raise ScheduleError unless every output chunk has each rank's share once."""
         for gpu, slot, want in expected_values(self.memory):
             value, target = self.holds.get(slot), self.named[slot, want.chunk]
             if value != want:
@@ -387,7 +387,7 @@ class _Run:
             self._move(self.ours[slot], target)
 
     def schedule(self) -> Schedule:
-        """The moves in steps: as early as what they read and overwrite allows."""
+        """The moves in steps, each as early as its reads and writes allow."""
         read: dict[tuple[object, ...], int] = defaultdict(lambda: -1)
         wrote: dict[tuple[object, ...], int] = defaultdict(lambda: -1)
         steps: list[list[Move]] = []
@@ -405,14 +405,14 @@ class _Run:
         return replace(schedule, held=held, name=self.plan.name or "mscclpp")
 
     def _key(self, rank: int, slot: Slot) -> tuple[object, ...]:
-        """A name of a slot that a part of the input and the same of the output have in common."""
+        """A key for a slot; a vector chunk has the same key in the input and in the output."""
         if slot.buffer is Buffer.SCRATCH:
             return rank, "s", slot.chunk
         return rank, "v", int(self.layout.chunks(rank, slot.buffer)[slot.chunk])
 
 
 def _lack(got: Value | None, want: Value) -> str:
-    """What is wrong with an output chunk."""
+    """A phrase that says what is wrong with an output chunk."""
     if got is None:
         return f"is never written, but chunk {want.chunk} of the result belongs there"
     if got.chunk != want.chunk:
@@ -424,9 +424,9 @@ def _lack(got: Value | None, want: Value) -> str:
 
 
 def _refined(plan: ExecutionPlan) -> ExecutionPlan:
-    """The plan with chunks so small that threadblocks which share an operation move whole ones.
+    """Cut chunks so that each of the threadblocks that share an operation moves whole chunks.
 
-    Raises Unsupported where groups of several sizes would have to agree on them.
+    Raises Unsupported if threadblocks share operations in groups of several sizes.
     """
     sizes = {operation.share[1] for *_, operation in plan.operations()} - {1}
     if not sizes:
@@ -465,8 +465,8 @@ def prove(plan: ExecutionPlan) -> PlanProof:
     """Prove a plan in the placement that it states.
 
     Raises ScheduleError, naming gpu, threadblock and operation, for a deadlock, a race, a chunk out
-    of range, a read of nothing, a share added twice and a wrong result; Unsupported for operations
-    and collectives that are not known here, and for more than can be looked at.
+    of range, a read before any write, a share added twice and a wrong result. Raises Unsupported
+    for unknown operations and collectives, and for a plan that is too large.
     """
     for gpu, tb, number, operation in plan.operations():
         if operation.unproven:
@@ -500,7 +500,7 @@ def prove(plan: ExecutionPlan) -> PlanProof:
 
 
 def _notes(plan: ExecutionPlan, orders: _Orders) -> Iterator[str]:
-    """Remarks on what works but may surprise."""
+    """Remarks on properties that are correct but may be unexpected."""
     idle = [key for key, signals in orders.signals.items() if len(signals) > len(orders.waits[key])]
     if idle:
         a, b, _ = idle[0]

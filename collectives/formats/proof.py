@@ -1,19 +1,18 @@
-"""Proof that an MSCCL algorithm gives its collective's result under every timing of its gpus.
+"""Prove that an MSCCL algorithm gives its collective's result under every timing of its gpus.
 
 1. The order of all steps is one graph over all gpus (`OrderGraph`). A node is one chunk of one
    step: a step of ``cnt`` chunks moves them one after the other, and its messages are matched
-   chunk by chunk. Threadblocks are strictly sequential; a step waits for what it depends on; the
-   k-th receive from a gpu on a channel takes the k-th send to it. Nothing in a file depends on
-   data or time.
+   chunk by chunk. Threadblocks are strictly sequential; a step waits for its dependency; the k-th
+   receive from a gpu on a channel receives the k-th send. Nothing in a file depends on data or
+   time.
 2. No races (`check_races`): accesses of a chunk conflict unless both read, and the graph must order
-   every conflicting pair. The vector clock of a node states how far every threadblock has
-   certainly come when it runs: the greatest of the clocks of what it waits for (Mattern 1989).
-   Clocks are kept for one block of gpus at a time, since only accesses on one gpu can conflict, so
-   that memory stays bounded.
-3. Without deadlock and races every order that the graph allows gives the same values, so one of
-   them is carried out (`prove`). A value is the vector chunk that it belongs to and the multiset
-   of ranks whose shares are in it; as no share may ever be in it twice, that is a set, and an
-   addition of two sets that meet is refused on the spot.
+   every conflicting pair. The vector clock of a node states how many nodes of each threadblock have
+   certainly run before it: the maximum of the clocks of its predecessors (Mattern 1989). Only
+   accesses on one gpu can conflict, so clocks are kept for one block of gpus at a time, which
+   limits memory.
+3. Without deadlock and races every order that the graph allows gives the same values, so one order
+   is executed (`prove`). A value is a vector chunk and the set of ranks whose shares are in it. No
+   share may be in it twice, so an addition of two sets with a common rank is an error.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.spec import Collective
 
-# Sends that a connection holds before its sender waits: NCCL's 8 buffer steps (NCCL_STEPS), of
-# which a send takes one, or with Simple half of them (MSCCL_CHUNKSTEPS), in the runtime as it is
-# built.
+# The number of sends that a connection buffers before its sender waits: NCCL has 8 buffer steps
+# (NCCL_STEPS). A send takes one of them, or with Simple the runtime's default (MSCCL_CHUNKSTEPS),
+# half of them.
 _FIFO = {"LL": 8, "LL128": 8, "Simple": 2}
 
 
 class Transfer(NamedTuple):
-    """Chunk ``piece`` of a step, in file order the ``number``-th of its threadblock.
+    """Chunk ``piece`` of a step, which is the ``number``-th of its threadblock in the file.
 
-    ``send`` and ``chan`` are the threadblock's: what it sends goes there.
+    ``send`` and ``chan``: the peer and the channel to which the threadblock sends.
     """
 
     gpu: int
@@ -60,10 +59,10 @@ class Transfer(NamedTuple):
 
 @dataclass
 class OrderGraph:
-    """Nodes, what each waits for, an order that respects it, and for each receive its send.
+    """The nodes, the predecessors of each, one order that respects them, and each receive's send.
 
-    ``column[v]`` is the threadblock of a node, numbered through all gpus, ``row[v]`` its place in
-    there: together they are a position in a vector clock. ``notes``: what may go wrong beside.
+    ``column[v]`` is a node's threadblock, numbered through all gpus, and ``row[v]`` its place in
+    the threadblock: together they are a position in a vector clock. ``notes``: warnings.
     """
 
     nodes: list[Transfer] = field(default_factory=list)
@@ -91,9 +90,9 @@ class _Builder:
         self.algorithm = algorithm
         self.graph = OrderGraph()
         self.waits: list[_Wait] = []
-        # For each (gpu, tb) the counted steps that signal, and the node after which they do.
+        # For each (gpu, tb) the counts of the steps that signal, and the nodes after which they do.
         self.signals: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
-        # Threadblocks with a nop that has no dependency, where steps are not counted by place.
+        # Threadblocks with a nop without a dependency: their steps' counts are not their places.
         self.uncounted: set[tuple[int, int]] = set()
         # Nodes by (source, destination, channel), in the order of their threadblock.
         self.sends: _Ends = {}
@@ -113,16 +112,16 @@ class _Builder:
         try:
             self._sorted(self._with_room(depth))
         except ScheduleError as error:
-            # How much a connection holds is the runtime's affair, not the file's.
+            # The buffer of a connection depends on the runtime, so this is only a warning.
             self.graph.notes = (f"where a connection holds only {depth} sends: {error}",)
         return self.graph
 
     def _threadblock(self, gpu: Gpu, tb: ThreadBlock, column: int) -> None:
-        """Nodes of a threadblock. ``count`` is the step that the runtime signals.
+        """Add the nodes of a threadblock. ``count``: the runtime's number of a step.
 
-        The runtime drops nops and hangs their dependencies on the step that follows, and it counts
-        a dependency or a step each; so does ``count``, which is the place in the file unless a nop
-        has no dependency.
+        The runtime drops nops and moves their dependencies to the next step. It counts each
+        dependency or step. ``count`` does the same; it is the step's place in the file unless a
+        nop has no dependency.
         """
         counts: list[int] = []
         signals: list[int] = []
@@ -225,7 +224,7 @@ class _Builder:
         return before
 
     def _sorted(self, before: list[list[int]]) -> list[int]:
-        """An order that respects ``before``; a receive follows its send as soon as it may."""
+        """An order that respects ``before``. A receive follows its send as early as possible."""
         sorter = TopologicalSorter(dict(enumerate(before)))
         try:
             sorter.prepare()
@@ -240,10 +239,10 @@ class _Builder:
         return order
 
     def _cycle(self, path: list[int]) -> str:
-        """Steps each of which waits for the next, and the last for the first, as a sentence."""
+        """The message about a deadlock: a cycle of steps, each of which waits for the next."""
         first = path.index(min(path))
         circle = [str(self.graph.nodes[u]) for u in path[first:] + path[:first]]
-        # A threadblock's own order is not worth a word.
+        # Consecutive nodes of one step are named once.
         names = [c for c, after in zip(circle, circle[1:] + circle[:1], strict=True) if c != after]
         head = names[0] if names else circle[0]
         rest = ", which waits for ".join([*names[1:4], *(["…"] if len(names) > 5 else []), head])
@@ -251,25 +250,25 @@ class _Builder:
 
 
 def build_graph(algorithm: Algorithm) -> OrderGraph:
-    """The graph of an algorithm, which is proven to be free of deadlock.
+    """The graph of an algorithm, which is proven to have no deadlock.
 
-    Raises ScheduleError, naming gpu, threadblock and step, for a dependency on what does not
-    exist or never signals, a message without its other end, and steps that wait in a circle.
+    Raises ScheduleError, naming gpu, threadblock and step, for a dependency on a step that does not
+    exist or never signals, a send without a receive or the reverse, and a cycle of waiting steps.
     """
     return _Builder(algorithm).build()
 
 
-#: The format's collectives; it also writes reduce_scatter as one word.
+#: The format's collectives. Files may also write reduce_scatter as one word.
 COLLECTIVES = (
     "allgather", "allreduce", "alltoall", "broadcast", "gather", "reduce", "reduce_scatter",
     "scatter",
 )  # fmt: skip
-# Where nchunksperloop counts the chunks of one rank's part or buffer, not of the whole vector.
+# Collectives for which nchunksperloop counts the chunks of one rank's buffer, not of the vector.
 _PER_RANK = ("alltoall", "gather", "scatter")
 
 
 def collective_of(name: str) -> Collective:
-    """The collective that a file names. Raises Unsupported where nobody states its result."""
+    """The collective that a file names. Raises Unsupported if its result is not known."""
     known = "reduce_scatter" if name == "reducescatter" else name
     if known not in COLLECTIVES:
         names = ", ".join(COLLECTIVES)
@@ -280,8 +279,8 @@ def collective_of(name: str) -> Collective:
 def chunk_layout(algorithm: Algorithm) -> Layout:
     """The layout of an algorithm's collective.
 
-    Raises Unsupported for a collective whose result nobody states (custom), ScheduleError for
-    chunks that do not fall on the ranks' parts.
+    Raises Unsupported for a collective whose result is not known (custom), ScheduleError if the
+    ranks' parts are no whole number of chunks.
     """
     what = collective_of(algorithm.coll)
     scale = algorithm.ngpus if what.name in _PER_RANK else 1
@@ -294,10 +293,9 @@ def nchunksperloop(where: Layout) -> int:
 
 
 class ChunkMemory:
-    """Every chunk of every gpu's buffers as a numbered slot; in place ``i`` and ``o`` share.
+    """A numbered slot for each chunk of each gpu's buffers; in place ``i`` and ``o`` share slots.
 
-    ``declared``: the chunks that a file says each gpu's buffers have. ``holds(gpu, buffer)`` are
-    the vector chunks that the slots of ``i`` and ``o`` stand for.
+    ``declared``: the number of chunks of each gpu's buffers, as the file states it.
     """
 
     def __init__(
@@ -321,9 +319,9 @@ class ChunkMemory:
         return list(range(self.size - n, self.size))
 
     def holds(self, gpu: int, buffer: str) -> list[int]:
-        """The vector chunks that a gpu's ``i`` or ``o`` has room for, in order.
+        """The vector chunks that the slots of a gpu's ``i`` or ``o`` are for, in order.
 
-        In place a rooted collective has one buffer on every gpu, whatever it is used for.
+        In place a rooted collective has one buffer on every gpu, even if a gpu does not use it.
         """
         which = Buffer.IN if buffer == "i" else Buffer.OUT
         chunks = self.layout.chunks(gpu, which).tolist()
@@ -334,7 +332,7 @@ class ChunkMemory:
         return list(chunks)
 
     def slot(self, node: Transfer, buffer: str, offset: int) -> int:
-        """The slot of a chunk. Raises ScheduleError, naming the step, for one out of range."""
+        """The slot of a chunk. Raises ScheduleError, naming the step, if it is out of range."""
         room = self.at[node.gpu, buffer]
         declared = self.declared[node.gpu][buffer]
         if not 0 <= offset < min(len(room), declared):
@@ -347,7 +345,7 @@ class ChunkMemory:
         return room[offset]
 
     def name(self, slot: int, gpu: int) -> str:
-        """A slot as the file writes it, as ``o[3]``."""
+        """The name of a slot, such as ``o[3]``."""
         return next(
             f"{b}[{self.at[gpu, b].index(slot)}]" for b in BUFFERS if slot in self.at[gpu, b]
         )
@@ -357,14 +355,14 @@ _BLOCK_CELLS = 2**25
 
 
 class Access(NamedTuple):
-    """The slots that a node reads and writes, -1 for none."""
+    """The slots that a node reads and writes; -1 for none."""
 
     read: int
     write: int
 
 
 def list_accesses(graph: OrderGraph, memory: ChunkMemory) -> list[Access]:
-    """Every node's accesses. Raises ScheduleError for a slot that does not exist."""
+    """The accesses of each node. Raises ScheduleError if a slot does not exist."""
     accesses = []
     for node in graph.nodes:
         step, read, write = node.step, -1, -1
@@ -378,7 +376,7 @@ def list_accesses(graph: OrderGraph, memory: ChunkMemory) -> list[Access]:
 
 
 def _check_overlaps(graph: OrderGraph, accesses: list[Access]) -> None:
-    """Within a step chunks move at once, so it may not read one that it writes elsewhere."""
+    """Raise ScheduleError if a step, whose chunks may move at once, reads chunks that it writes."""
     v = 0
     while v < len(accesses):
         count = max(1, graph.nodes[v].step.cnt)
@@ -391,7 +389,7 @@ def _check_overlaps(graph: OrderGraph, accesses: list[Access]) -> None:
 
 
 def _blocks(graph: OrderGraph, ngpus: int) -> Iterator[tuple[range, int, int]]:
-    """Runs of gpus with the columns of their threadblocks, few enough to keep clocks for."""
+    """Split gpus into blocks; yields a block's gpus and the range of its threadblocks' columns."""
     ends = [0] * (ngpus + 1)
     for v, node in enumerate(graph.nodes):
         ends[node.gpu + 1] = max(ends[node.gpu + 1], graph.column[v] + 1)
@@ -407,7 +405,7 @@ def _blocks(graph: OrderGraph, ngpus: int) -> Iterator[tuple[range, int, int]]:
 
 
 def _clocks(graph: OrderGraph, low: int, high: int) -> NDArray[np.int32]:
-    """For every node: nodes of threadblocks ``low`` … ``high`` that have run, itself included."""
+    """For each node, how many nodes of threadblocks ``low`` … ``high`` - 1 have certainly run."""
     clocks = np.zeros((len(graph.nodes), high - low), np.int32)
     for v in graph.order:
         clock = clocks[v]
@@ -419,9 +417,9 @@ def _clocks(graph: OrderGraph, low: int, high: int) -> NDArray[np.int32]:
 
 
 def check_races(graph: OrderGraph, memory: ChunkMemory, accesses: list[Access]) -> None:
-    """Raises ScheduleError, naming both steps and the chunk, for two that race.
+    """Raise ScheduleError, naming both steps and the chunk, if two accesses race.
 
-    In graph order: the last write of a slot, and the reads since it, precede a write.
+    A write must come after the slot's last write and the reads since; a read after the last write.
     """
 
     def check(u: int, v: int, slot: int) -> None:
@@ -458,14 +456,14 @@ def check_races(graph: OrderGraph, memory: ChunkMemory, accesses: list[Access]) 
 
 
 class Value(NamedTuple):
-    """A vector chunk and whose shares are in it: bit r for rank r."""
+    """A vector chunk, and the ranks whose shares are in it: bit r is set for rank r."""
 
     chunk: int
     ranks: int
 
 
 def initial_values(memory: ChunkMemory) -> Iterator[tuple[int, Value]]:
-    """The slots that hold something at the beginning: each rank's input."""
+    """The slots that have a value at the beginning (each rank's input), with these values."""
     for gpu in range(memory.layout.nranks):
         own = set(memory.layout.chunks(gpu, Buffer.IN).tolist())
         for slot, chunk in zip(memory.at[gpu, "i"], memory.holds(gpu, "i"), strict=True):
@@ -474,7 +472,7 @@ def initial_values(memory: ChunkMemory) -> Iterator[tuple[int, Value]]:
 
 
 def expected_values(memory: ChunkMemory) -> Iterator[tuple[int, int, Value]]:
-    """Every output slot with its gpu and what it must hold at the end: each share once."""
+    """For each output slot its gpu, the slot, and the value that it must have at the end."""
     where = memory.layout
     holders = [sum(1 << r for r in ranks) for ranks in where.spec.holders(where.nranks, where.root)]
     for gpu in range(where.nranks):
@@ -484,7 +482,7 @@ def expected_values(memory: ChunkMemory) -> Iterator[tuple[int, int, Value]]:
 
 
 def add_values(node: object, one: Value, other: Value) -> Value:
-    """The sum of two values. Raises ScheduleError, naming the node, where there is none."""
+    """The sum of two values. Raises ScheduleError, naming the node, if they cannot be added."""
     if one.chunk != other.chunk:
         raise ScheduleError(f"{node}: it adds chunk {one.chunk} to chunk {other.chunk}")
     twice = one.ranks & other.ranks
@@ -495,20 +493,20 @@ def add_values(node: object, one: Value, other: Value) -> Value:
 
 
 def first_rank(ranks: int) -> int:
-    """The lowest rank of a bit set."""
+    """The lowest rank in a bit set of ranks."""
     return (ranks & -ranks).bit_length() - 1
 
 
-# Chunks that single steps may stand for, beside a node for each step, and chunks of all buffers.
+# The most chunks that steps move, unless there are more steps, and the most chunks of all buffers.
 _MOST_MOVED = 1 << 18
 _MOST_HELD = 1 << 22
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The result of a proof: the collective's layout, and the placements that the file may run in.
+    """The result of a proof: the collective's layout, the graph, and the proven placements.
 
-    ``notes`` are sentences on what works but may surprise.
+    ``notes``: sentences on properties that are correct but may be unexpected.
     """
 
     layout: Layout
@@ -518,7 +516,7 @@ class Proof:
 
 
 class _Run:
-    """The execution of the graph in one order, on values."""
+    """Executes the graph in one order on symbolic values."""
 
     def __init__(self, graph: OrderGraph, memory: ChunkMemory, accesses: list[Access]) -> None:
         self.graph = graph
@@ -526,7 +524,7 @@ class _Run:
         self.accesses = accesses
         self.holds: list[Value | None] = [None] * memory.size
         self.writer = [-1] * memory.size
-        # What nodes have sent and nobody has received yet.
+        # Values that were sent and not yet received, by the sending node.
         self.flying: dict[int, Value] = {}
         for slot, value in initial_values(memory):
             self.holds[slot] = value
@@ -563,7 +561,7 @@ class _Run:
         return value
 
     def check_result(self) -> None:
-        """Every output chunk holds every share exactly once."""
+        """Raise ScheduleError unless every output chunk has each rank's share once."""
         for gpu, slot, want in expected_values(self.memory):
             if self.holds[slot] != want:
                 raise ScheduleError(self._complaint(gpu, slot, want))
@@ -598,7 +596,7 @@ def _unnumbered(algorithm: Algorithm) -> tuple[str, ...]:
 
 
 def _bounded(algorithm: Algorithm, where: Layout) -> None:
-    """Raise Unsupported for a short text that stands for more chunks than a proof can take."""
+    """Raise Unsupported if an algorithm has too many chunks to prove, even in a short file."""
     steps = [step.cnt for _, _, step in algorithm.steps()]
     moved = sum(max(1, count) for count in steps)
     if moved > max(_MOST_MOVED, len(steps)):
@@ -613,12 +611,11 @@ def _bounded(algorithm: Algorithm, where: Layout) -> None:
 
 
 def prove(algorithm: Algorithm) -> Proof:
-    """Prove an algorithm, in every placement that it declares.
+    """Prove an algorithm in every placement that it declares.
 
     Raises ScheduleError, naming gpu, threadblock and step, for a deadlock, a race, a chunk out of
-    range, a read of nothing, a share added twice and a result that is not the collective's.
-    Raises Unsupported for a collective whose result is not known, and for more than can be looked
-    at.
+    range, a read before any write, a share added twice and a result that is not the collective's.
+    Raises Unsupported for a collective whose result is not known, and for too many chunks.
     """
     where = chunk_layout(algorithm)
     _bounded(algorithm, where)

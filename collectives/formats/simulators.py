@@ -1,6 +1,6 @@
-"""A placed schedule in the formats of simulators: GOAL text, and Chakra execution traces.
+"""Write a placed schedule in the formats of simulators: GOAL text and Chakra execution traces.
 
-`turns` gives a schedule as messages with bytes, rank by rank, which both are made of.
+Both are made from `turns`, which gives each rank's messages with their bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Column = NDArray[np.int64]
 
 
 class Message(NamedTuple):
-    """Bytes to or from a peer; ``tag`` tells a pair's messages apart, in their order."""
+    """A message to or from a peer. ``tag``: the message's number among those of the same pair."""
 
     peer: int
     nbytes: int
@@ -31,7 +31,7 @@ class Message(NamedTuple):
 
 @dataclass
 class Turn:
-    """A rank's part of one step: all messages at once, then the additions."""
+    """A rank's part of one step: all its messages at once, then additions of ``reduced_bytes``."""
 
     sends: list[Message] = field(default_factory=list)
     receives: list[Message] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Turn:
 
 
 def _messages(schedule: Schedule, where: Layout, part: int) -> Column:
-    """All moves in the order of their steps; rows: step, src, dst, bytes, reduce, tag."""
+    """All moves in the order of steps, a column each; rows: step, src, dst, bytes, reduce, tag."""
     slots = Slots(where)
     ranks = range(schedule.nranks)
     before = np.concatenate([where.bounds(r, b, part) for b in Buffer for r in ranks])
@@ -61,17 +61,17 @@ def _messages(schedule: Schedule, where: Layout, part: int) -> Column:
 
 
 def _by(ranks: Column, nranks: int) -> list[Column]:
-    """The places of every rank's messages, in their order."""
+    """For each rank the indices at which ``ranks`` has it, in ascending order."""
     order = np.argsort(ranks, kind="stable")
     return np.split(order, np.cumsum(np.bincount(ranks, minlength=nranks))[:-1])
 
 
 def turns(schedule: Schedule, where: Layout, nbytes: int) -> Iterator[list[Turn]]:
-    """For every rank the steps in which it does something; empty messages are left out.
+    """For each rank the steps in which it sends, receives or adds; empty messages are left out.
 
-    ``nbytes`` is the collective's size, as in the size column of nccl-tests. Raises Unsupported
-    for a size that leaves the ranks nothing. The ranks come one at a time: those of a large
-    schedule would not fit together.
+    ``nbytes``: the collective's size, as in the size column of nccl-tests. Raises Unsupported if
+    the size is so small that ranks have no bytes. Ranks are generated one at a time, since all
+    turns of a large schedule would not fit into memory.
     """
     n = schedule.nranks
     part = where.spec.size(n, nbytes, 1).elements
@@ -112,7 +112,7 @@ def _rank(rank: int, steps: Sequence[Turn], ns_per_byte: float) -> Iterator[str]
             yield from (f"l{one} requires l{last}" for one in labels)
         label += 1
         yield f"l{label}: calc {round(turn.reduced_bytes * ns_per_byte)}"
-        # A step without messages adds what is there already.
+        # In a step without messages the additions depend on the step before.
         yield from (f"l{label} requires l{one}" for one in labels or [last] if one)
         last = label
     yield "}"
@@ -121,8 +121,8 @@ def _rank(rank: int, steps: Sequence[Turn], ns_per_byte: float) -> Iterator[str]
 def goal(ranks: Iterable[Sequence[Turn]], ns_per_byte: float = 0.0) -> bytes:
     """GOAL text of all ranks' turns; an addition takes ``ns_per_byte`` nanoseconds per byte.
 
-    LogGOPSim and ATLAHS simulate it (T. Hoefler et al., LogGOPSim, 2010). A rank's steps follow one
-    another, as in execution: a step's messages wait for a ``calc`` that ends the step before.
+    LogGOPSim and ATLAHS read this format (T. Hoefler et al., LogGOPSim, 2010). A rank's steps
+    follow one another, as in execution: messages depend on the ``calc`` that ends the step before.
     """
     lines = [""]
     for rank, steps in enumerate(ranks):
@@ -204,12 +204,12 @@ def _nodes(rank: int, steps: Sequence[Turn], itemsize: int) -> Iterator[bytes]:
 
 
 def chakra(ranks: Iterable[Sequence[Turn]], itemsize: int = 4) -> Iterator[bytes]:
-    """Chakra traces, one file a rank, which ASTRA-sim takes as a workload.
+    """Chakra traces, one file per rank, which ASTRA-sim reads as a workload.
 
-    An addition is one operation per ``itemsize`` bytes. The wire format is written by hand: a
-    handful of protobuf fields (MLCommons Chakra, ``schema/protobuf/et_def.proto``), each message
-    behind its length. ASTRA-sim reads sizes as int64, ranks and tags as int32, operations as int64
-    and tensor sizes as uint64.
+    An addition is one operation per ``itemsize`` bytes. The few protobuf fields (MLCommons Chakra,
+    ``schema/protobuf/et_def.proto``) are encoded here without a library, with each message after
+    its length. ASTRA-sim reads sizes as int64, ranks and tags as int32, operations as int64 and
+    tensor sizes as uint64.
     """
     metadata = _bytes(1, _VERSION.encode())
     for rank, steps in enumerate(ranks):

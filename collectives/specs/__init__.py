@@ -1,1 +1,1 @@
-"""One file a collective, one constant each: what a schedule must achieve."""
+"""One file per collective, with one constant: the result that its schedules must achieve."""

@@ -1,4 +1,4 @@
-"""All-gather: rank r has the r-th part of a vector, every rank wants all of it."""
+"""All-gather: rank r has the r-th part of a vector, and every rank ends with the whole vector."""
 
 from collectives.schedule.spec import Collective, Unit
 

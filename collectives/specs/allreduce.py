@@ -1,4 +1,4 @@
-"""All-reduce: every rank has a whole vector, every rank wants the reduction of all of them."""
+"""All-reduce: every rank has a vector, and every rank ends with the reduction of all vectors."""
 
 from collectives.schedule.spec import Collective
 
@@ -8,8 +8,8 @@ SPEC = Collective(
     parts=lambda n: 1,
     inputs=lambda n, rank, root: (0,),
     outputs=lambda n, rank, root: (0,),
-    # Each rank must send what it has and receive what it lacks of every element's reduction:
-    # 2(n-1) transfers per element shared by n ranks (nccl-tests, doc/PERFORMANCE.md).
+    # Each element takes 2(n-1) transfers, which the n ranks share: n-1 to add up the ranks' values,
+    # and n-1 to distribute the sum (nccl-tests, doc/PERFORMANCE.md).
     bus_factor=lambda n: 2 * (n - 1) / n,
     reduces=True,
 )

@@ -8,7 +8,7 @@ SPEC = Collective(
     parts=lambda n: n * n,
     inputs=lambda n, rank, root: range(rank * n, (rank + 1) * n),
     outputs=lambda n, rank, root: range(rank, n * n, n),
-    # Of the n parts that a rank has, n-1 must leave it; the one for itself does not travel.
+    # A rank must send n-1 of its n parts; the part for itself is not sent.
     bus_factor=lambda n: (n - 1) / n,
     unit=Unit.RANKS,
     in_place=False,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from collectives.specs.alltoall import SPEC as ALLTOALL
 
-# The bus factor stays (n-1)/n, as in nccl-tests, which keeps results comparable with all-to-all,
-# though how much of an uneven exchange a rank has for itself depends on the counts.
+# The bus factor stays (n-1)/n, as in nccl-tests, so that results are comparable with all-to-all. In
+# an uneven exchange the share that a rank keeps for itself depends on the counts.
 SPEC = replace(
     ALLTOALL,
     name="alltoallv",

@@ -1,4 +1,4 @@
-"""Broadcast: the root has a vector, every rank wants it."""
+"""Broadcast: the root has a vector, and every rank ends with it."""
 
 from collectives.schedule.spec import Collective
 
@@ -8,7 +8,7 @@ SPEC = Collective(
     parts=lambda n: 1,
     inputs=lambda n, rank, root: (0,) if rank == root else (),
     outputs=lambda n, rank, root: (0,),
-    # The whole vector must leave the root's port once, and n ranks cannot share that.
+    # The root's port must send the whole vector once, and other ranks cannot share that.
     bus_factor=lambda n: 1.0,
     rooted=True,
 )

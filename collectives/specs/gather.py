@@ -1,4 +1,4 @@
-"""Gather: rank r has the r-th part of a vector, the root wants all of it."""
+"""Gather: rank r has the r-th part of a vector, and the root ends with the whole vector."""
 
 from collectives.schedule.spec import Collective, Unit
 

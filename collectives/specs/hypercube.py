@@ -8,8 +8,8 @@ SPEC = replace(
     ALLGATHER,
     name="hypercube",
     title="all-gather along a hypercube's dimensions (a power of two of ranks)",
-    # nccl-tests counts in algbw only the n-1 parts of n that a rank receives, so that nothing is
-    # left for the bus factor to take away.
+    # In nccl-tests the algbw already counts only the n-1 of n parts that a rank receives, so the
+    # bus factor is 1.
     alg_factor=lambda n: (n - 1) / n,
     bus_factor=lambda n: 1.0,
 )

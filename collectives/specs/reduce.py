@@ -1,4 +1,4 @@
-"""Reduce: every rank has a vector, the root wants the reduction of all of them."""
+"""Reduce: every rank has a vector, and the root ends with the reduction of all vectors."""
 
 from collectives.schedule.spec import Collective
 
@@ -8,7 +8,7 @@ SPEC = Collective(
     parts=lambda n: 1,
     inputs=lambda n, rank, root: (0,),
     outputs=lambda n, rank, root: (0,) if rank == root else (),
-    # The whole vector must enter the root's port once, and n ranks cannot share that.
+    # The root's port must receive a whole vector once, and other ranks cannot share that.
     bus_factor=lambda n: 1.0,
     reduces=True,
     rooted=True,

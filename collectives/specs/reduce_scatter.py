@@ -1,4 +1,4 @@
-"""Reduce-scatter: every rank has a whole vector, rank r wants the r-th part of the reduction."""
+"""Reduce-scatter: every rank has a vector, and rank r ends with the r-th part of the reduction."""
 
 from collectives.schedule.spec import Collective, Unit
 

@@ -1,4 +1,4 @@
-"""Scatter: the root has a vector, rank r wants its r-th part."""
+"""Scatter: the root has a vector, and rank r ends with its r-th part."""
 
 from collectives.schedule.spec import Collective, Unit
 
@@ -8,7 +8,7 @@ SPEC = Collective(
     parts=lambda n: n,
     inputs=lambda n, rank, root: range(n) if rank == root else (),
     outputs=lambda n, rank, root: (rank,),
-    # The root must send the n-1 parts of n that others want, through its own port.
+    # The root's port must send n-1 of the n parts to the other ranks.
     bus_factor=lambda n: (n - 1) / n,
     unit=Unit.RANKS,
     rooted=True,

@@ -1,4 +1,4 @@
-"""Send-receive round a ring: every rank wants the vector of the rank before it."""
+"""Send-receive round a ring: every rank ends with the vector of the rank before it."""
 
 from collectives.schedule.spec import Collective
 

@@ -1,1 +1,1 @@
-"""Questions about rows: which is faster, which rank is slow, what time was to be expected."""
+"""Questions about rows: which is faster, which rank is slow, which time was expected."""

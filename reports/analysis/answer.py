@@ -13,8 +13,8 @@ from reports.records.measurement import LIBRARY, Measurement, grouped
 
 UNSURE = "~: at some of these sizes another algorithm may be as fast"
 _CANNOT_TELL = "cannot tell"
-_WIDE = 16.0  # the ends' ratio from which an interval tells nothing, if 1 is inside
-_OPEN = 100.0  # the ends' ratio from which only the lower end is told
+_WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cannot tell"
+_OPEN = 100.0  # ratio of ends from which only the lower end of an interval is printed
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
@@ -34,14 +34,14 @@ def answers(rows: Sequence[Measurement]) -> dict[str, list[Stretch]]:
 
 
 def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
-    """A table of the stretches: of `HEADS` those that say something, and a line a stretch."""
+    """A table (heads, lines) with one line per range of sizes. Empty columns are left out."""
     lines = [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in ranges]
     shown = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
     return [HEADS[n] for n in shown], [[line[n] for n in shown] for line in lines]
 
 
 def crossovers(ranges: Sequence[Stretch]) -> str:
-    """Between which sizes the fastest changes, in words; empty where it never does."""
+    """The sizes between which the fastest algorithm changes, in words; empty without a change."""
     return ", ".join(
         f"{a.name} to {b.name} between {format_size(a.sizes[1])} and {format_size(b.sizes[0])}"
         for a, b in pairwise(ranges)
@@ -49,10 +49,10 @@ def crossovers(ranges: Sequence[Stretch]) -> str:
 
 
 def conclusions(rows: Sequence[Measurement]) -> list[str]:
-    """The answer in a sentence for each measured thing, with what tells it from the others.
+    """One sentence for each group of rows: which algorithm was fastest, and by how much.
 
-    Then the parameter server beside the ring, for each number of ranks that has both. Where nothing
-    can be compared it is the best figure; nothing where nothing was timed.
+    Each starts with what distinguishes the group from the others. Then, for each rank count with
+    both, the parameter server against the ring. If nothing can be compared: the best figure.
     """
     found = {what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()}
     if not found:
@@ -65,7 +65,7 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
 
 
 def best_figure(rows: Sequence[Measurement]) -> str:
-    """The highest busbw, or where there is none the least time, and whose; empty without either."""
+    """The highest busbw (without rates the least time) and its algorithm; empty without times."""
     timed = [r for r in rows if r.time_s and not r.worksharing] or [r for r in rows if r.time_s]
     rated = [r for r in timed if r.busbw_bytes_per_s]
     if rated:
@@ -92,9 +92,10 @@ def _fastest(ranges: Sequence[Stretch]) -> str:
 
 
 def sentence(ranges: Sequence[Stretch]) -> str:
-    """How many times as fast the algorithm of the most sizes was as the library, or as the next.
+    """How many times as fast as the library, or as the next algorithm, the best one was, in words.
 
-    Empty where no one other algorithm stands beside it at all of these sizes.
+    The best one is the one that wins the most sizes. Empty if no single other algorithm was
+    measured at all of these sizes.
     """
     best, at = _most(ranges)
     mine = [w for w in best.won if w.name == best.name and w.margin is not None]
@@ -118,11 +119,11 @@ def sentence(ranges: Sequence[Stretch]) -> str:
 
 
 def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
-    """How many times as long as a ring a parameter server took, for each number of ranks.
+    """How many times as long a parameter server took as a ring, a sentence for each rank count.
 
-    Of all-reduce at the largest size that both have, beside the ratio of the bytes through their
-    busiest ports by the textbook. Where the two disagree the sentence says what may be the reason.
-    Without a ring a sharded server stands in its place.
+    For all-reduce at the largest size that both have, with the ratio of the bytes through their
+    busiest ports by the textbook. If the two ratios disagree, the sentence gives a possible reason.
+    Without a ring, the sharded parameter server is compared instead.
     """
     usable = [
         r
@@ -175,7 +176,7 @@ def _name(one: Stretch) -> str:
 
 
 def _figures(won: Sequence[Winner]) -> str:
-    """The time where that is what matters, else busbw, of the first size and of the last."""
+    """The time (if latency-bound) or busbw of the first and of the last size, as one text."""
     ends = [_figure_of(w) for w in (won[0], won[-1])]
     if ends[0] == ends[1]:
         return ends[0]
@@ -189,7 +190,7 @@ def _figure_of(winner: Winner) -> str:
 
 
 def _next(won: Sequence[Winner]) -> str:
-    """The second's time over the winner's; with its name if it is the same at all sizes."""
+    """Time of the second over the winner's; with the second's name if one is second everywhere."""
     known = [w for w in won if w.margin is not None]
     names = {w.against for w in known}
     name = f" {names.pop()}" if len(names) == 1 else ""
@@ -199,7 +200,7 @@ def _next(won: Sequence[Winner]) -> str:
 
 
 def _library(won: Sequence[Winner]) -> str:
-    """The library's time over the winner's; empty where it is the next, or wins, at all sizes."""
+    """The library's time over the winner's; empty if it is first or second at all sizes."""
     certain = all(w.against == LIBRARY or w.library is None for w in won)
     return "" if certain else _span([w.library for w in won if w.library is not None])
 
@@ -214,12 +215,12 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _tells_nothing(low: float, high: float) -> bool:
-    """Whether a ratio may be below 1 as well as far above, or far below as well as above."""
+    """True if an interval of a ratio includes 1 and is too wide to say anything."""
     return low < 1 < high and high >= _WIDE * low
 
 
 def cell(name: str, winner: Winner) -> tuple[str, str]:
-    """A cell of a map: the algorithm to take (see `decided`), and the figures."""
+    """A cell of a map: the algorithm to use (see `decided`), and its figure with the margin."""
     if winner.margin is None:
         margin = "alone"
     elif winner.low is None or winner.high is None:
@@ -234,7 +235,7 @@ def _factor(value: float) -> str:
 
 
 def head(ranks: int, crowded: bool) -> str:
-    """``4 ranks``, with an asterisk where they shared cores."""
+    """``4 ranks``, with an asterisk if they shared cores."""
     return f"{ranks} rank{'s' * (ranks != 1)}{'*' * crowded}"
 
 

@@ -15,17 +15,17 @@ from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstabl
 
 _One = TypeVar("_One")
 
-#: Times the limit; what is above has a reason other than the spread of two medians.
+#: Share of the limit; a row above it has a reason other than the spread of two medians.
 ABOVE_LIMIT = 1.05
-#: Why a row may be above its limit, by the letter that stands behind its share.
+#: Why a row may be above its limit, by the letter that is printed behind its share.
 WHY_ABOVE = {
     "s": "ranks share cores, and a sweep ends with the last of them",
     "o": "other programs had cores; the sweeps may have met more of them than the row",
     "c": "caches hold more of the row's memory than of the sweeps'",
 }
-_BUSY = 0.05  # of all cores, that others had
+_BUSY = 0.05  # share of all cores that other programs used
 
-_MOST = 1000  # rows looked at closely: enough to know a run, and half a second of work
+_MOST = 1000  # rows that are tested: enough to judge a run, and half a second of work
 _SAID: Mapping[Kind, str] = {
     "few": f"have fewer than {FEWEST} iterations: no interval is known",
     "spread": "vary by more than 10 % (cv) from iteration to iteration",
@@ -34,9 +34,9 @@ _SAID: Mapping[Kind, str] = {
     "modes": "have more than one mode",
     "alike": "have iterations that resemble the one before",
 }
-_OTHERS = 0.05  # of all cores: the share from which a run names it below the row
-_MATTERS = 0.05  # of a median: more than the 2 % that measuring goes on for, and than day to day
-# Causes first: a drift causes autocorrelation, and both and two modes widen the interval.
+_OTHERS = 0.05  # share of all cores used by other programs from which a warning is printed
+_MATTERS = 0.05  # of a median: above the 2 % that measuring aims at, and above day-to-day changes
+# Causes first: drift causes autocorrelation; drift, autocorrelation and two modes widen intervals.
 _SHORT: Mapping[Kind, str] = {
     "warm-up": "warm-up not over",
     "drift": "drift",
@@ -47,9 +47,9 @@ _SHORT: Mapping[Kind, str] = {
 
 
 def unstable_rows(rows: Sequence[Measurement]) -> list[tuple[Measurement, tuple[Unstable, ...]]]:
-    """The rows with a reason to distrust them, see `reports.statistics.stability`.
+    """The rows that are not stable, with the reasons; see `reports.statistics.stability`.
 
-    Of more than 1000 rows that say something, 1000 evenly spread ones are looked at.
+    Of more than 1000 rows with raw times or a cv, 1000 evenly spread ones are tested.
     """
     judged = ((r, _reasons(r)) for r in _looked_at(_telling(rows)))
     return [(r, reasons) for r, reasons in judged if reasons]
@@ -73,7 +73,7 @@ def _looked_at(items: Sequence[_One]) -> Sequence[_One]:
 def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     """Warnings about the rows of a run, one line per kind, wrong elements first."""
     timed = [r for r in rows if r.time_s is not None]
-    # Of other benchmarks' tables this is no news: they have none.
+    # Not for other benchmarks' tables: they never have raw times.
     silent = sum(not r.times_s for r in timed if r.run.format.startswith("busbar"))
     wrong = sum(bool(r.wrong) for r in rows)
     who = "1 row has" if wrong == 1 else f"{wrong} rows have"
@@ -117,7 +117,7 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
 
 
 def disturbed(rows: Sequence[Measurement]) -> str:
-    """How many rows ran beside other programs, and the worst of them; empty where none did."""
+    """How many rows ran while other programs used cores, and the worst row; empty if none did."""
     beside = [r for r in rows if (r.others_share or 0.0) >= _OTHERS]
     if not beside:
         return ""
@@ -129,11 +129,11 @@ def disturbed(rows: Sequence[Measurement]) -> str:
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:
-    """The warnings that matter for the printed figures of a run: none, or a line or two.
+    """The warnings that matter for the printed medians of a run: at most two lines.
 
-    Most of what `warnings_of` tells leaves the median where it is. Here a row counts when its
-    median may be off by more than 5 % (`Unstable.shift`), or when that is unknown: fewer than 6
-    iterations. Back-to-back rows (``loop``) have one mean, of which nothing can be told.
+    Most of what `warnings_of` reports does not move the median. Here a row counts if its median may
+    be off by more than 5 % (`Unstable.shift`), or if that is unknown (fewer than 6 iterations).
+    Back-to-back rows (``loop``) are left out: they have one mean, which cannot be judged.
     """
     timed = [
         (f"{r.collective} {r.algorithm} {format_size(r.size)} {r.placement}", r.times_s)
@@ -176,7 +176,3 @@ def why_above(row: Measurement, share: float) -> str:
     noise = row.noise
     busy = noise is not None and max((*noise.others, *noise.steal), default=0.0) >= _BUSY
     return "o" if busy else "c"
-
-
-def _rows(n: int) -> str:
-    return "1 row has" if n == 1 else f"{n} rows have"

@@ -1,8 +1,8 @@
-"""Two states, row by row: faster, slower or indistinguishable; and what else differs between them.
+"""Compare two sets of runs row by row (faster, slower, indistinguishable), and how runs differ.
 
-Launches are the units. The iterations of one launch do not show what differs between launches
-(placement, clocks, neighbours), so one launch per side gives no verdict. Where the same launches
-measured both sides, they are compared within each. No I/O.
+Launches are the statistical units. The iterations of one launch do not show what differs between
+launches (placement, clocks, neighbours), so one launch per side gives no verdict. If the same
+launches measured both sides, the sides are compared within each launch. No I/O.
 """
 
 from __future__ import annotations
@@ -39,52 +39,52 @@ WORDS = (*VERDICTS, CANNOT_TELL, UNTESTED)
 
 @dataclass(frozen=True)
 class Joined:
-    """A row of both sides, with a sample for each launch that measured it."""
+    """A row that both sides measured, with one sample for each launch."""
 
     base: Measurement
     new: Measurement
     base_runs: Samples
     new_runs: Samples
-    #: The median core clock of either side in Hz; None where it is not known.
+    #: The median core clock of either side in Hz; None if it is not known.
     clocks: tuple[float, float] | None = None
-    #: Where every launch measured both sides: the logarithms of new over base in each.
+    #: Logarithm of new over base in each launch; empty unless every launch measured both sides.
     within: tuple[float, ...] = ()
 
     @property
     def base_times(self) -> list[float]:
-        """All values of base together."""
+        """All values of base, of all launches."""
         return [t for run in self.base_runs for t in run]
 
     @property
     def new_times(self) -> list[float]:
-        """All values of new together."""
+        """All values of new, of all launches."""
         return [t for run in self.new_runs for t in run]
 
     @property
     def base_cost(self) -> float | None:
-        """The cost of base over its launches."""
+        """Cost of base, averaged over its launches."""
         return _over_launches(self.base, self.base_runs)
 
     @property
     def new_cost(self) -> float | None:
-        """The cost of new over its launches."""
+        """Cost of new, averaged over its launches."""
         return _over_launches(self.new, self.new_runs)
 
     @property
     def one_launch_a_side(self) -> bool:
-        """Whether nothing is known of what differs from launch to launch."""
+        """True if each side has a single launch, so that scatter between launches is unknown."""
         return len(self.base_runs) == len(self.new_runs) == 1
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A verdict. ``ratio`` is new cost over base cost, of which more is slower (`cost`).
+    """Verdict on one row. ``ratio`` is new `cost` over base cost: above 1, new is slower.
 
-    ``p`` is corrected for all rows.
+    ``p`` is corrected for the number of rows.
 
     ``word``: one of `WORDS`. ``untested``: a side has single figures only; then ``low``, ``high``,
-    ``p`` and ``effect`` are None. ``cannot tell``: one launch a side; ``p`` is None, and ``low``
-    and ``high`` are of its iterations alone.
+    ``p`` and ``effect`` are None. ``cannot tell``: one launch per side; then ``p`` is None, and
+    ``low`` and ``high`` come from the iterations of these launches alone.
     """
 
     row: Joined
@@ -97,65 +97,65 @@ class Comparison:
 
     @property
     def metric(self) -> Metric:
-        """What is compared: the time, else the rate that the rows have."""
+        """The quantity that is compared: the time, or a rate if the rows have no time."""
         return metric_of(self.row.base)
 
     @property
     def base(self) -> float | None:
-        """The metric of BASE over its launches."""
+        """The metric of BASE, averaged over its launches."""
         return self.metric.of_cost(self.row.base_cost)
 
     @property
     def new(self) -> float | None:
-        """The metric of NEW over its launches."""
+        """The metric of NEW, averaged over its launches."""
         return self.metric.of_cost(self.row.new_cost)
 
     @property
     def change(self) -> float:
-        """The metric of NEW over that of BASE."""
+        """The metric of NEW divided by that of BASE."""
         return self.metric.of_cost(self.ratio) or 0.0
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The 95 % interval of the change; None where it is not known."""
+        """The 95 % interval of the change; None if it is not known."""
         ends = [self.metric.of_cost(end) for end in (self.low, self.high)]
         known = sorted(end for end in ends if end is not None)
         return (known[0], known[1]) if len(known) == 2 else None
 
     @property
     def scatter(self) -> float | None:
-        """The relative scatter of a side's launches; None where that is not known."""
+        """The relative scatter among launches of a side; None if it is not known."""
         known = self.p is not None and not self.row.within
         return launch_scatter(self.row.base_runs, self.row.new_runs) if known else None
 
 
 def _over_launches(row: Measurement, runs: Samples) -> float | None:
-    """The geometric mean of several launches, or one launch's own figure."""
+    """The geometric mean over several launches, or the row's own figure for one launch."""
     return launch_center(runs) if len(runs) > 1 else cost(row)
 
 
 def row_key(r: Measurement) -> Key:
-    """The key of what a row measured: rows with equal keys are compared."""
+    """The settings that a row measured, as a key. Rows with equal keys are compared."""
     what = (r.collective, r.algorithm, r.transport, r.ranks, r.nbytes, r.dtype, r.op, r.root)
     return (*what, r.placement, r.reading, metric_of(r))
 
 
 def cost(r: Measurement) -> float | None:
-    """Seconds; of a row with rates only, seconds per byte or message. None without any."""
+    """Seconds; for a row with rates only, seconds per byte or message. None without figures."""
     metric = metric_of(r)
     return metric.of_cost(metric.of(r))
 
 
 def by_key(rows: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
-    """The rows that have a time or a rate, by what they measured."""
+    """The rows that have a time or a rate, grouped by `row_key`."""
     return grouped((r for r in rows if cost(r) is not None), row_key)
 
 
 def samples(rows: Sequence[Measurement]) -> Samples:
-    """A sample a launch: its raw iterations, or the rows' own figures where some have none.
+    """One sample per launch: its raw iterations, or the rows' figures if any row has none.
 
-    A launch is what has an environment, or a table of a log, of its own; what one launch measured
-    several times (``-N``) is one sample.
+    Rows are of one launch if they share a `Run`. What one launch measured several times (``-N``)
+    is one sample.
     """
     raw = all(len(r.times_s) > 1 for r in rows)
     by_launch: dict[int, list[float]] = {}
@@ -169,8 +169,8 @@ def samples(rows: Sequence[Measurement]) -> Samples:
 def within_launches(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[float, ...]:
     """The logarithm of new over base in each launch; empty unless every launch measured both.
 
-    What a launch measured several times (``-N``) is compared visit by visit (`within_run`). Empty
-    also for one or two launches: those would cost more degrees of freedom than they are worth.
+    What a launch measured several times (``-N``) is compared visit by visit (`within_run`). Also
+    empty for fewer than three launches: pairing would cost too many degrees of freedom.
     """
     left, right = _visits(base), _visits(new)
     if left.keys() != right.keys() or len(left) < _FEWEST_BLOCKS:
@@ -180,7 +180,7 @@ def within_launches(base: Sequence[Measurement], new: Sequence[Measurement]) -> 
 
 
 def _visits(rows: Sequence[Measurement]) -> dict[Hashable, list[Sequence[float]]]:
-    """The samples of each launch, a sample a visit."""
+    """The samples of each launch, one per visit."""
     visits: dict[Hashable, list[Sequence[float]]] = {}
     for r in rows:
         if r.launches_s:
@@ -199,7 +199,7 @@ def _clocks(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[fl
 def join(
     base: Sequence[Measurement], new: Sequence[Measurement]
 ) -> tuple[list[Joined], list[Measurement], list[Measurement]]:
-    """Rows of both sides, of base only and of new only. Raises ReportError when none are shared."""
+    """Rows of both sides, of base only, of new only. Raises ReportError if both share no row."""
     left, right = by_key(base), by_key(new)
     both = [
         Joined(
@@ -220,7 +220,7 @@ def join(
 
 
 def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> str:
-    """The word for one row: test, interval and least difference must agree on a direction."""
+    """The word for a row. Test, interval and least difference must agree on slower or faster."""
     if p < _SIGNIFICANT and low > 1 and ratio > 1 + noise:
         return "slower"
     if p < _SIGNIFICANT and high < 1 and ratio < 1 / (1 + noise):
@@ -229,10 +229,10 @@ def single_word(ratio: float, low: float, high: float, p: float, noise: float) -
 
 
 def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
-    """Every row's word, with p corrected (Holm) for the number of rows that can be tested.
+    """The verdict on every row, with p corrected (Holm) for the number of rows that can be tested.
 
-    ``noise`` is the least relative difference that counts. Where each side is one launch nothing
-    can be told.
+    ``noise`` is the least relative difference that counts. With one launch per side the word is
+    ``cannot tell``.
     """
     by_place = ((n, launch_test(j.base_runs, j.new_runs, j.within)) for n, j in enumerate(joined))
     tests = {n: p for n, p in by_place if p is not None}
@@ -263,9 +263,9 @@ _KINDS = {
     "mapping": ("ranks_per_node", "mapping", "binding", "order"),
     "hosts": ("hosts",),
 }
-#: Of rows over MPI: its library chooses other algorithms by its thread level.
+#: For rows over MPI only: an MPI library may choose other algorithms at another thread level.
 _LEVEL = "MPI thread level"
-# Differs by its nature and explains nothing, or is said of the rows that it matters to.
+# Left out: facts that differ in every run, and the thread level, which `_levels` compares by row.
 _OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch", "mpi_threads")
 
 
@@ -273,8 +273,8 @@ _OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch", "mpi_threads")
 class Difference:
     """A fact that two runs do not share: machine, mapping, hosts, versions, cores, work, timing.
 
-    A fact that one side does not know is no difference that is known of; it is said, and forbids
-    nothing, as with logs of others and with records of an older format.
+    A fact that is unknown on one side (logs of other benchmarks, records of an older format) is
+    listed, but does not forbid a comparison.
     """
 
     kind: str
@@ -284,24 +284,24 @@ class Difference:
 
     @property
     def forbids(self) -> bool:
-        """Whether a ratio would compare two machines and not two states of one."""
+        """True if a ratio would compare two machines instead of two states of one machine."""
         return self.kind in ("machine", "mapping", _LEVEL) and bool(self.base and self.new)
 
     def __str__(self) -> str:
-        """One line."""
+        """The difference in one line."""
         return f"{self.kind}: {self.name} {_short(self.base)} -> {_short(self.new)}"
 
 
 def _short(text: str) -> str:
-    """At most sixty characters of a fact, enough to recognise it by."""
+    """At most sixty characters of a fact; ``unknown`` if it is empty."""
     return (text if len(text) <= 60 else text[:57] + "...") or "unknown"
 
 
 def differences(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Difference]:
     """Differences between the runs in machine, mapping and versions.
 
-    And whether, of what both measured, ranks shared cores or each other's work on one side only,
-    or times were taken otherwise.
+    Also, for rows that both measured: whether on one side only ranks shared cores or each other's
+    work, and whether times were taken in another way.
     """
     left, right = _facts(base), _facts(new)
     unlike = []
@@ -312,7 +312,7 @@ def differences(base: Sequence[Measurement], new: Sequence[Measurement]) -> list
 
 
 def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Difference]:
-    """Whether rows over MPI that both measured ran at different thread levels."""
+    """A difference if rows over MPI that both sides measured ran at different thread levels."""
     over = [{row_key(r): level_of(r) for r in rows if level_of(r)} for rows in (base, new)]
     shared = [key for key in over[0] if key in over[1]]
     left, right = (", ".join(sorted({side[key] for key in shared})) for side in over)
@@ -323,7 +323,7 @@ def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Dif
 def _shared(
     base: Mapping[Key, Sequence[Measurement]], new: Mapping[Key, Sequence[Measurement]]
 ) -> list[Difference]:
-    """Differences in what times include; the unknown is none."""
+    """Differences in cores, work and timing of shared rows. Unknown facts make no difference."""
     pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
     differing = []
     crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]
@@ -352,10 +352,10 @@ def _shared(
 
 
 def _timed(row: Measurement) -> str:
-    """How a row came to its times; empty where its log does not say."""
+    """How the times of a row were taken; empty if its log does not say."""
     if not (row.timing and row.across):
         return ""
-    # Then an iteration finds in cache what was written for it.
+    # Because refilling the buffers before each iteration leaves them in the caches.
     checked = ", --check timed" if row.checked == "timed" else ""
     return f"--timing {row.timing}, {row.across} over ranks{checked}"
 
@@ -374,7 +374,7 @@ def _facts(rows: Sequence[Measurement]) -> dict[str, str]:
 
 
 def _flat(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """An environment as flat facts, library variables bare, without what is of one run only."""
+    """An environment as flat names and values, without the facts that belong to one run only."""
     remaining = {name: one for name, one in environment.items() if name not in _OF_ONE_RUN}
     facts = {name.removeprefix("variables "): one for name, one in flat(remaining, " ").items()}
     return {name: one for name, one in facts.items() if name not in _OF_ONE_RUN}

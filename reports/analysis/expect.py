@@ -1,4 +1,4 @@
-"""Acceptance thresholds: rules are parsed, one by one or from YAML, and checked against rows.
+"""Acceptance thresholds: parse rules, from texts or from YAML, and check rows against them.
 
 A rule: ``allreduce,>=64M: busbw >= 0.8*limit``.
 """
@@ -38,7 +38,7 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 #: Units of rates, in bytes per second; a bare number is in GB/s.
 RATES: Mapping[str, float] = {**units.RATES, "": units.RATES["GB/s"]}
-#: Figures: the field of a row, and the units in which they may be written.
+#: Figures that a rule may name: the field of a row, and the units that may be written.
 METRICS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "busbw": ("busbw_bytes_per_s", RATES),
     "algbw": ("algbw_bytes_per_s", RATES),
@@ -54,18 +54,18 @@ METRICS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "compute": ("compute_s", units.SECONDS),
     "overlap": ("overlap", {"%": 0.01}),
 }
-#: What rows are selected by, beside their size.
+#: The fields, besides the size, by which a rule selects rows.
 FIELDS = ("collective", "algorithm", "transport", "placement", "dtype", "op", "ranks")
 _MOST_NAMED = 8
 
 
 @dataclass(frozen=True)
 class Selector:
-    """One of the things that a row must be for a rule to speak of it; ``text`` as it was written.
+    """One condition that a row must meet for a rule to apply to it; ``text`` as it was written.
 
     ``name``: ``size`` or one of ``FIELDS``. ``bound``: the number that a size or a rank count is
-    compared with; else ``names``: patterns (``*``, ``?``) of which one must match (with ``!=``
-    none).
+    compared with. ``names``: for other fields, patterns (``*``, ``?``) of which one must match
+    (with ``!=`` none).
     """
 
     text: str
@@ -75,7 +75,7 @@ class Selector:
     names: tuple[str, ...] = ()
 
     def fits(self, row: Measurement) -> bool:
-        """Whether a row is so."""
+        """True if the row meets the condition."""
         value = _field(row, self.name)
         if self.names:
             matched = any(fnmatchcase(str(value), name) for name in self.names)
@@ -85,7 +85,7 @@ class Selector:
 
 @dataclass(frozen=True)
 class Threshold:
-    """``value`` in bytes per second, seconds or a share; ``of_limit`` times the limit."""
+    """A bound: ``value`` in bytes/s, seconds or a share; if ``of_limit``, a share of the limit."""
 
     comparison: str
     value: float
@@ -94,9 +94,9 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A rule: what it speaks of, of which figure, and what that must keep, all of it.
+    """A rule: which rows it applies to, which figure it tests, and the bounds, all to be met.
 
-    ``average``: the rows together must keep it, by their mean.
+    ``average``: the mean of the rows must meet the bounds, instead of each row.
     """
 
     text: str
@@ -106,20 +106,20 @@ class Expectation:
     average: bool = False
 
     def concerns(self, row: Measurement) -> bool:
-        """Whether a row is one that the rule speaks of."""
+        """True if the rule applies to the row."""
         return all(selector.fits(row) for selector in self.selectors)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A row that does not keep a rule, or a rule that no row speaks to."""
+    """A row that breaks a rule, or (``row`` None) a rule that applies to no row or by average."""
 
     row: Measurement | None
     text: str
 
     @property
     def nodes(self) -> str:
-        """The nodes that it was measured on."""
+        """The nodes that the row was measured on."""
         return ", ".join(self.row.run.hosts) if self.row and self.row.run.hosts else "unknown nodes"
 
 
@@ -149,11 +149,11 @@ def parse_share(text: str) -> float:
 def check(
     expectations: Sequence[Expectation], rows: Sequence[Measurement], limit: float | None = None
 ) -> list[Failure]:
-    """The thresholds that are missed. A rule that applies to no row is missed too: a test was lost.
+    """The thresholds that are missed. A rule that applies to no row also fails: a test was lost.
 
-    The same holds of each of several names, as in ``algorithm=ring|tree``. ``limit`` is in bytes
-    per second; without one a row's own measured limit is taken. Raises ReportError when a rule
-    needs a limit that is nowhere known.
+    So does each of several names that no row has, as in ``algorithm=ring|tree``. ``limit`` is in
+    bytes per second; without it each row's own measured limit is used. Raises ReportError if a rule
+    needs a limit and none is known.
     """
     failures = []
     for rule in expectations:
@@ -171,7 +171,7 @@ def check(
 def _unspoken(
     rule: Expectation, rows: Sequence[Measurement], mine: Sequence[Measurement]
 ) -> list[str]:
-    """The part of a rule that no row matches, with the values that there are."""
+    """Messages on the part of a rule that no row matches, with the values that rows have."""
     if not mine:
         for selector in rule.selectors:
             if not any(map(selector.fits, rows)):
@@ -190,7 +190,7 @@ def _unspoken(
 
 
 def _there_is(name: str, rows: Iterable[Measurement]) -> str:
-    """The values that rows have, as far as they can be listed."""
+    """The values of a field in the rows, in words; at most 8 of them."""
     values = {v for v in (_field(row, name) for row in rows) if v not in (None, "")}
     if not values:
         return f"no row says its {name}"
@@ -203,7 +203,7 @@ def _there_is(name: str, rows: Iterable[Measurement]) -> str:
 
 
 def _broken(rule: Expectation, bound: Threshold, row: Measurement, limit: float | None) -> str:
-    """Why a row does not keep a bound of a rule; empty when it does."""
+    """Why a row misses a bound of a rule; empty if it meets the bound."""
     wanted = bound.value
     value = getattr(row, METRICS[rule.metric][0])
     if bound.of_limit and value is not None:
@@ -218,13 +218,13 @@ def _broken(rule: Expectation, bound: Threshold, row: Measurement, limit: float 
 
 
 def _broken_on_average(rule: Expectation, rows: Sequence[Measurement]) -> list[str]:
-    """Why the mean of a rule's rows does not keep it: a bound each, or rows without the figure."""
+    """Why the mean of the rows misses bounds of a rule: a message per missed bound."""
     values = [getattr(row, METRICS[rule.metric][0]) for row in rows]
     if None in values:
         lost = next(row for row, value in zip(rows, values, strict=True) if value is None)
         return [f"{named(lost)}: {rule.metric} is not known, so no average of it is"]
     if not values:
-        return []  # said by `_unspoken`
+        return []  # `_unspoken` reports it
     shown, mean = _shown(rule.metric), fmean(values)
     return [
         f"average {rule.metric} of {len(values)} rows is {shown(mean)},"
@@ -235,7 +235,7 @@ def _broken_on_average(rule: Expectation, rows: Sequence[Measurement]) -> list[s
 
 
 def _bound(rule: Expectation, row: Measurement, value: float, limit: float | None) -> float:
-    """The limit in bytes per second: given, or what the row's rate would be in the least time."""
+    """The limit in bytes per second: ``limit``, or the row's rate at its least possible time."""
     if limit:
         return limit
     if row.limit_s and row.time_s:
@@ -279,12 +279,12 @@ _EXAMPLE = "'allreduce,>=64M: busbw >= 0.8*limit'"
 _MOST_SIZE = 1 << 62
 _MOST_BYTES = 1 << 20
 _MOST_SAID = 400
-# No rule is longer, and what is refused is quoted.
+# Most characters of a rule; errors quote the rule.
 _MOST_TEXT = 500
 
 
 def parse_rule(text: str) -> Expectation:
-    """A rule from its text. Raises ReportError that says which part is not understood."""
+    """Parse a rule. Raises ReportError that says which part is not understood."""
     if len(text) > _MOST_TEXT:
         raise ReportError(f"--expect: a rule of {len(text)} characters; at most {_MOST_TEXT}")
     selectors, _, rule = text.rpartition(":")
@@ -301,7 +301,7 @@ def parse_rule(text: str) -> Expectation:
 
 
 def _parsed_rule(text: str) -> tuple[str, tuple[Threshold, ...]]:
-    """Figure and bounds of what stands behind the colon. Raises ValueError."""
+    """Figure and bounds in the text behind the colon. Raises ValueError."""
     ordered = _BETWEEN.sub(r"\2 <= \1 <= \3", text)
     parts = [p.strip() for p in re.split(f"({_OPERATOR})", ordered)]
     signs = [_ALSO.get(p, p) for p in parts[1::2]]
@@ -325,7 +325,7 @@ def _metric(text: str) -> str:
 
 
 def _parsed_bound(metric: str, comparison: str, text: str) -> Threshold:
-    """A bound: a number with its unit, or a share of the limit."""
+    """Parse a bound: a number with its unit, or a share of the limit. Raises ValueError."""
     limit = _LIMIT.fullmatch(text)
     if limit:
         if metric not in ("busbw", "algbw"):
@@ -349,7 +349,7 @@ def _parsed_bound(metric: str, comparison: str, text: str) -> Threshold:
 
 
 def _selectors(part: str) -> Iterator[Selector]:
-    """The selection by one part between commas. Raises ValueError."""
+    """The selectors written between two commas. Raises ValueError."""
     range_, size, field = _RANGE.fullmatch(part), _SIZE.fullmatch(part), _FIELD.fullmatch(part)
     ranks = _RANKS.fullmatch(part)
     if range_:
@@ -376,7 +376,7 @@ def _selectors(part: str) -> Iterator[Selector]:
 
 
 def _bytes(number: str, unit: str) -> int:
-    """Bytes of ``64``, ``K``; units are binary, as everywhere. Raises ValueError."""
+    """A size such as ``64``, ``K`` in bytes; units are powers of 1024. Raises ValueError."""
     value = float(number) * (1 << 10 * " KMGT".index(unit.upper() or " "))
     if value > _MOST_SIZE or value != int(value):
         raise ValueError(f"{number}{unit} are no bytes")
@@ -384,7 +384,7 @@ def _bytes(number: str, unit: str) -> int:
 
 
 def _of_field(text: str, name: str, comparison: str, value: str) -> Selector:
-    """A selector of a name, or of a rank count. Raises ValueError."""
+    """The selector for a field with names or for the rank count. Raises ValueError."""
     if name == "ranks" and re.fullmatch(r"\d{1,9}", value, re.ASCII):
         return Selector(text, name, comparison, int(value))
     if comparison not in ("==", "!=") or (name == "ranks" and "|" not in value):
@@ -395,7 +395,7 @@ def _of_field(text: str, name: str, comparison: str, value: str) -> Selector:
 
 
 def _named(name: str, value: str) -> str:
-    """A name as rows have it: ``all_reduce_perf`` is ``allreduce``, ``in-place`` is ``in``."""
+    """A name as rows spell it: ``all_reduce_perf`` becomes ``allreduce``, ``in-place`` ``in``."""
     if name == "collective":
         return value.lower() if "*" in value or "?" in value else names.collective(value)
     if name == "dtype":
@@ -404,9 +404,9 @@ def _named(name: str, value: str) -> str:
 
 
 def from_file(path: Path) -> tuple[list[Expectation], float | None]:
-    """Rules, and a limit, from YAML: a list of rules, or ``expect:`` and ``limit:``.
+    """Read rules, and a limit, from YAML: a list of rules, or ``expect:`` and ``limit:``.
 
-    A rule without quotes is one too, although YAML takes its colon for a key's. Raises ReportError
+    Rules need no quotes, although YAML then parses them as a key and a value. Raises ReportError
     that names file and line.
     """
     try:
@@ -415,7 +415,7 @@ def from_file(path: Path) -> tuple[list[Expectation], float | None]:
         raise MissingLibrary("PyYAML", str(path)) from None
     data = read(path, _MOST_BYTES, ReportError)
     try:
-        # Nodes know their lines. Aliases are shared, never multiplied, and no tag builds anything.
+        # Nodes have line numbers. Aliases are shared, not copied, and tags construct no objects.
         root = yaml.compose(data, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -442,7 +442,7 @@ def _place(path: Path, node: Node | None) -> str:
 
 
 def _parsed_node(path: Path, node: Node, reader: Callable[[str], T]) -> T:
-    """A parsed text of YAML, or of a rule whose colon made a key of its first part."""
+    """Parse a YAML text with ``reader``; a rule that YAML took for key and value is joined."""
     text = node.value
     if isinstance(text, list) and len(text) == 1 and isinstance(text[0], tuple):
         key, value = text[0]

@@ -1,4 +1,4 @@
-"""Many runs, or campaigns of ``busbar qualify``, in order: series, change points, changed verdicts.
+"""Runs, or campaigns of ``busbar qualify``, over time: series, change points, changed verdicts.
 
 No I/O.
 """
@@ -23,10 +23,10 @@ from reports.statistics.change_points import Alarm, ChangePoint, alarms, cuts
 
 @dataclass(frozen=True)
 class Point:
-    """One run's point: the median of its iterations in seconds with its 95 % interval.
+    """One run's point in a series: the median of its iterations in seconds, and the 95 % interval.
 
-    Of a run with several rows of one kind all iterations together; without raw times the median of
-    the figures (`reports.analysis.compare.cost`: of rates their inverse), and no interval.
+    If a run measured the same several times, all iterations count together. Without raw times it is
+    the median of the rows' `reports.analysis.compare.cost` (the inverse of rates), no interval.
     """
 
     run: int
@@ -38,10 +38,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Everything that measured the same, in the order of the runs; ``row``: its latest.
+    """The points of all runs that measured the same, in the order of runs; ``row``: the latest row.
 
-    ``cuts``: where it changed, places in ``points``. ``alarm``: the last points are out of the
-    ordinary, but too few yet to be a change.
+    ``cuts``: the change points, as places in ``points``. ``alarm``: set if the last points are
+    unusual, but still too few to be called a change.
     """
 
     row: Measurement
@@ -51,17 +51,17 @@ class Series:
 
     @property
     def metric(self) -> Metric:
-        """What the points are of: the time, else the rate that the rows have."""
+        """The quantity of the points: the time, or a rate if the rows have no time."""
         return metric_of(self.row)
 
     def change(self, ratio: float) -> float:
-        """A ratio of costs as one of the metric."""
+        """Convert a ratio of costs to a ratio of the metric."""
         return self.metric.of_cost(ratio) or 0.0
 
 
 @dataclass(frozen=True)
 class History:
-    """``differing``: by run, what it does not share with the run before."""
+    """Names of the runs, their series, and by run number its differences to the run before."""
 
     runs: tuple[str, ...]
     series: tuple[Series, ...]
@@ -70,7 +70,7 @@ class History:
 
 @dataclass(frozen=True)
 class HistoryEvent:
-    """All that changed with one run: (series, ratio, p); ``sure`` is False for alarms."""
+    """All series that changed at one run, as (series, ratio, p); ``sure`` is False for alarms."""
 
     run: int
     changes: tuple[tuple[Series, float, float], ...]
@@ -80,19 +80,19 @@ class HistoryEvent:
 def in_order(
     runs: Sequence[tuple[str, Sequence[Measurement]]],
 ) -> list[tuple[str, Sequence[Measurement]]]:
-    """Runs in the order in which they were started; as given where one does not say when."""
+    """Runs sorted by their start times; in the given order if any run has none."""
 
     def started(run: tuple[str, Sequence[Measurement]]) -> str:
-        """UTC to the second, as records write it: the text has the order of the time."""
+        """The start in UTC to the second, as records write it; texts sort by time."""
         return str(run[1][0].run.environment.get("started", "")) if len(run[1]) else ""
 
     return sorted(runs, key=started) if all(map(started, runs)) else list(runs)
 
 
 def history(runs: Sequence[tuple[str, Sequence[Measurement]]], noise: float = 0.01) -> History:
-    """The series of runs (name, rows) in their order, by `reports.statistics.change_points`.
+    """The series of the runs (name, rows), with changes by `reports.statistics.change_points`.
 
-    Raises ReportError for fewer than two runs, or when no two of them measured the same.
+    Raises ReportError for fewer than two runs, or if no two of them measured the same.
     """
     if len(runs) < 2:
         raise ReportError("a history needs two runs at least, in their order")
@@ -128,7 +128,7 @@ def _point(run: int, rows: Sequence[Measurement]) -> Point:
 
 
 def events(h: History) -> list[HistoryEvent]:
-    """Changes by the run in which they appear, in order; alarms of a run after its changes."""
+    """Changes grouped by the run in which they appear; a run's alarms come after its changes."""
     changes: dict[tuple[int, bool], list[tuple[Series, float, float]]] = {}
     for s in h.series:
         for cut in s.cuts:
@@ -144,14 +144,14 @@ _Subject = tuple[str, tuple[str, ...]]
 
 
 class Change(NamedTuple):
-    """A subject's verdict in each campaign, as text: empty where it was not among the hosts."""
+    """Verdict on a host, link or uplink in each campaign, as text; empty if it was not tested."""
 
     subject: str
     verdicts: tuple[str, ...]
 
 
 def verdict_changes(campaigns: Sequence[Qualified]) -> list[Change]:
-    """The subjects whose verdict is not the same in all campaigns, which are in their order."""
+    """The hosts, links and uplinks whose verdict differs between campaigns (in order of time)."""
     by_subject = [
         {(v.kind, tuple(sorted(v.subject))): v for v in each.verdicts} for each in campaigns
     ]
@@ -172,7 +172,7 @@ def _name(subject: _Subject) -> str:
 
 
 def _state(subject: _Subject, verdicts: dict[_Subject, HostVerdict], each: Qualified) -> str:
-    """The state of a subject; links and uplinks without a verdict are good."""
+    """The verdict on a subject. Links and uplinks without one are good if their hosts took part."""
     verdict = verdicts.get(subject)
     if verdict is None:
         return GOOD if set(subject[1]) <= set(each.hosts) and subject[0] != "host" else ""

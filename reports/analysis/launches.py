@@ -16,7 +16,7 @@ from reports.statistics.inference import launch_center, launch_interval
 
 
 def launch_of(run: Run) -> tuple[int, int, int] | None:
-    """Seed, how many launches, and which of them a run is; None where it is none of several."""
+    """(seed, number of launches, number of this one) of a run; None if it is not one of several."""
     facts = run.environment.get("launch")
     if not isinstance(facts, Mapping):
         return None
@@ -25,10 +25,10 @@ def launch_of(run: Run) -> tuple[int, int, int] | None:
 
 
 def over_launches(rows: Sequence[Measurement]) -> Sequence[Measurement]:
-    """The rows of all launches of one command as one row for each thing that they measured.
+    """Merge the rows of all launches of one command: one row for each setting.
 
-    They come by what was measured, in order of size; rows of other runs are passed on first, and
-    where there are no others the rows come back as they are.
+    Merged rows are sorted by setting and size. Rows of other runs come first, unchanged; if no run
+    is one of several launches, the rows are returned as they are.
     """
     places = {id(run): launch_of(run) for run in {id(r.run): r.run for r in rows}.values()}
     if not any(places.values()):
@@ -50,7 +50,7 @@ def over_launches(rows: Sequence[Measurement]) -> Sequence[Measurement]:
 
 
 def _together(by_launch: Mapping[int, Sequence[Measurement]]) -> Measurement:
-    """One row from those of each launch; a skipped row stays what it is."""
+    """Merge the rows of one setting, by launch number, into one. Without raw times: the first."""
     every = [row for number in sorted(by_launch) for row in by_launch[number]]
     first = every[0]
     runs = [[t for row in by_launch[n] for t in row.times_s] for n in sorted(by_launch)]

@@ -1,6 +1,6 @@
-"""The machine that a run was measured on; the only module of reports that uses ``topology``.
+"""The map of the machine that a run was measured on.
 
-Maps are read, checked and laid out by ``topology``; this module only calls it.
+Only this module of reports uses ``topology``, which reads, checks and lays out the map.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from topology.model.topology import Topology
     from topology.views.picture import Drawing, Shapes
 
-#: Title, unit, factor from the inner unit, by measured quantity.
+#: Title, unit, and factor from seconds or bytes/s to that unit, by measured quantity.
 _SHOWN = {
     "latency": ("Latency between ranks, one way", "us", 1e6),
     "bandwidth": ("Bandwidth between ranks, row to column", "GB/s", 1e-9),
@@ -27,7 +27,7 @@ _SHOWN = {
 
 
 class MatrixShown(NamedTuple):
-    """A measured P x P matrix in ``unit``: medians with their intervals, None where unmeasured."""
+    """A measured P x P matrix in ``unit``: (median, low, high), or None for a pair not measured."""
 
     title: str
     unit: str
@@ -35,7 +35,7 @@ class MatrixShown(NamedTuple):
 
 
 def shown(pairs: Pairs) -> MatrixShown:
-    """A measured quantity as a matrix; row to column."""
+    """A measured quantity as a matrix to print; a cell is from the row's rank to the column's."""
     title, unit, factor = _SHOWN[pairs.name]
     views = {
         at: (c.value * factor, c.low * factor, c.high * factor) for at, c in pairs.cells.items()
@@ -46,7 +46,7 @@ def shown(pairs: Pairs) -> MatrixShown:
 
 @dataclass(frozen=True)
 class MachinePart:
-    """``drawing`` and ``shapes`` are None where there is nothing to draw but a host."""
+    """What a page shows of a machine. ``drawing`` and ``shapes``: None for fewer than two nodes."""
 
     sources: tuple[str, ...]
     drawing: Drawing | None
@@ -56,7 +56,7 @@ class MachinePart:
 
 
 def read_machine(files: Sequence[Path]) -> MachinePart:
-    """The map in these files: any format that ``topology`` reads, or measured matrices.
+    """Read the map in these files: any format that ``topology`` reads, or measured matrices.
 
     Raises ProbeError naming the file that cannot be read.
     """
@@ -73,9 +73,9 @@ def read_machine(files: Sequence[Path]) -> MachinePart:
 
 
 def read_pairs(file: Path) -> list[Pairs]:
-    """The measured quantities between ranks, or GPUs, of a file: `topology measure -o`, or a log.
+    """Read the matrices between ranks, or GPUs, in a file of `topology measure -o` or a log.
 
-    Raises ProbeError when it cannot be read, ReportError when it holds no measured matrix; both
+    Raises ProbeError if the file cannot be read, ReportError if it has no measured matrix; both
     name the file.
     """
     from topology.sources.gather import gather
@@ -88,7 +88,7 @@ def read_pairs(file: Path) -> list[Pairs]:
 
 
 def _pairs(topology: Topology) -> list[Pairs]:
-    """The measured quantities."""
+    """The matrices of all measured quantities in a map."""
     from topology.model.measured import QUANTITIES, ends, kind_of_pair, matrix, slow
     from topology.model.topology import Kind
 
@@ -105,7 +105,7 @@ def _pairs(topology: Topology) -> list[Pairs]:
             (at[a], at[b]): Cell(c.value, c.low, c.high, kind_of_pair(topology, a, b))
             for (a, b), c in cells.items()
         }
-        directed = name == "bandwidth"  # of the others both ways are one measurement
+        directed = name == "bandwidth"  # for other quantities both directions are one measurement
         worse = frozenset((at[s.a], at[s.b]) for s in slow(topology, cells, more_is_better))
         matrices.append(Pairs(name, more_is_better, directed, ids, nodes, values, worse))
     return matrices

@@ -1,7 +1,7 @@
 """Predicted times of measured rows, from a fit.
 
-This is the only module of reports that uses predictors. A library's row has no schedule and so
-no prediction here; for NCCL there is its own published model (`nccl_machine`).
+Only this module of reports uses predictors. A library's row has no schedule, so no prediction
+from a fit. For NCCL there is its own published model (`nccl_machine`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from collectives.schedule.dtypes import dtype
 from reports.readers.text import read_bytes
 from reports.records.measurement import LIBRARY, Expected, Measurement
 
-#: The fit of a file.
+#: Read the fit in a file.
 open_fit = read_fit
 
 
 def open_machine(
     path: Path | None, *, assume: bool
 ) -> tuple[Callable[[str, int, Sequence[int]], Sequence[float | None]], Callable[[], list[str]]]:
-    """Two functions: seconds by all-reduce algorithm, ranks and sizes, and the notes on them.
+    """Two functions: (algorithm, ranks, sizes) -> seconds of all-reduce, and the model's notes.
 
-    Seconds come from the fit of ``path``. Without a path they come from an assumed network if
+    Seconds come from the fit in ``path``. Without a path they come from an assumed network if
     ``assume``, and are None otherwise. Raises ReportError if the fit cannot be read.
     """
     if path is None and not assume:
@@ -56,7 +56,7 @@ def open_machine(
 def _seconds(
     predictor: CollectivePredictor, operation: Operation, sizes: Sequence[int]
 ) -> list[float | None]:
-    """Seconds at each size, None where the predictor does not cover the operation."""
+    """Seconds at each size; None if the predictor does not cover the operation."""
     if predictor.refusal(operation):
         return [None] * len(sizes)
     return [float(seconds) for seconds in predictor.seconds(operation, sizes)]
@@ -70,7 +70,7 @@ def _itemsize(name: str) -> int:
 
 
 def predictions(rows: Sequence[Measurement], fit: Fit) -> list[float | None]:
-    """Predicted seconds of each row, None where there is none. Rows of one schedule go together."""
+    """Predicted seconds of each row, or None. Rows of one schedule are predicted together."""
     predicted: list[float | None] = [None] * len(rows)
     predictor = FitPredictor(fit)
     groups: dict[tuple[str, str, int, str, int, bool], list[int]] = {}
@@ -88,10 +88,9 @@ def predictions(rows: Sequence[Measurement], fit: Fit) -> list[float | None]:
 
 
 def beside(rows: Sequence[Measurement], fit: Fit) -> Callable[[Measurement], Expected]:
-    """The prediction of each row, and the lower bound of any algorithm's time.
+    """A function: row -> its predicted time, and a lower bound of any algorithm's time.
 
-    Of the rows that the fit's transport carried; other rows, and rows of libraries, have the bound
-    at most.
+    Rows of other transports than the fit's have neither. Rows of libraries have only the bound.
     """
     transports = {costs.transport for costs in fit.costs}
     covered = [row for row in rows if row.transport in transports or row.algorithm == LIBRARY]
@@ -104,7 +103,7 @@ def beside(rows: Sequence[Measurement], fit: Fit) -> Callable[[Measurement], Exp
 
 
 def _lower_bound(predictor: FitPredictor, row: Measurement) -> float | None:
-    """Seconds that no algorithm can beat on the fit's links; None where no bound is known."""
+    """Lower bound in seconds of any algorithm's time on the fit's links; None if not known."""
     if row.collective not in collectives() or not row.ranks or row.ranks < 2 or not row.size:
         return None
     bounds = predictor.on(row.ranks).lower_bound(row.collective, row.ranks, [row.size])
@@ -112,7 +111,7 @@ def _lower_bound(predictor: FitPredictor, row: Measurement) -> float | None:
 
 
 def sources(path: Path) -> set[str]:
-    """SHA-256 of a file, or of every file in a run directory: what a fit would remember it by."""
+    """SHA-256 of a file, or of each file in a run directory. A fit stores these of its sources."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     try:
         return {digest(file.read_bytes()) for file in files if file.is_file()}
@@ -121,7 +120,7 @@ def sources(path: Path) -> set[str]:
 
 
 def nccl_machine(log: Path, sm: int, ranks: int, nodes: int) -> Machine:
-    """The machine that NCCL's log of its graphs describes. Raises ReportError naming the file."""
+    """The machine described by the graphs in NCCL's log. Raises ReportError naming the file."""
     try:
         return machine_from_log(decoded(read_bytes(log)[0]), sm, ranks, nodes)
     except Unsupported as error:
@@ -129,7 +128,7 @@ def nccl_machine(log: Path, sm: int, ranks: int, nodes: int) -> Machine:
 
 
 def nccl_seconds(row: Measurement, machine: Machine) -> float | None:
-    """NCCL's model for a row; None for a collective that it lacks."""
+    """Seconds for a row by NCCL's model; None if the model does not cover the collective."""
     if row.size is None:
         return None
     operation = Operation(row.collective, LIBRARY, row.ranks or 0)

@@ -1,8 +1,8 @@
-"""Verdicts on Hoefler and Belli's twelve rules: kept, not kept, does not apply.
+"""Whether rows keep Hoefler and Belli's twelve rules: kept, not kept, does not apply.
 
 T. Hoefler, R. Belli, "Scientific Benchmarking of Parallel Computing Systems: Twelve ways to tell
 the masses when reporting performance results", SC'15, https://doi.org/10.1145/2807591.2807644.
-Every verdict follows from the rows at hand; none is fixed. The titles are ours.
+Every verdict is computed from the rows; none is fixed. The rules' titles are in Busbar's words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NONE: State = "does not apply"
 
 @dataclass(frozen=True)
 class Rule:
-    """One of the rules, 1 to 12; ``title`` says what it asks for and ``why`` what was found."""
+    """One rule, 1 to 12: ``title`` is what it demands, ``why`` is the reason for the verdict."""
 
     number: int
     title: str
@@ -35,18 +35,18 @@ class Rule:
     why: str
 
     def __str__(self) -> str:
-        """One line."""
+        """The rule and its verdict in one line."""
         return f"{self.number}. {self.title}: {self.state}: {self.why}"
 
 
 def checklist(
     rows: Sequence[Measurement], *, limit: float | None = None, words: Sequence[str] = ()
 ) -> tuple[Rule, ...]:
-    """The twelve rules, in their order, for a report that shows these rows.
+    """The verdicts on the twelve rules, in order, for a report that shows these rows.
 
-    ``limit``: a bound in bytes per second that the report draws or holds the rows against, beside
-    those in the rows themselves. ``words``: the verdicts of ``reports.analysis.compare`` when the
-    report is a comparison. Without rows nothing applies.
+    ``limit``: a bound in bytes per second that the report shows, in addition to bounds in the
+    rows. ``words``: the verdicts of ``reports.analysis.compare`` if the report is a comparison.
+    Without timed rows no rule applies.
     """
     facts = _Facts(rows, limit, words)
     return tuple(
@@ -56,7 +56,7 @@ def checklist(
 
 
 def in_one_line(rules: Iterable[Rule]) -> str:
-    """The numbers of the rules that are kept, that are not, and that do not apply."""
+    """The numbers of the rules that are kept, not kept, and not applicable, in one line."""
     rules = tuple(rules)
     parts = []
     for state in (_KEPT, _BROKEN, _NONE):
@@ -77,18 +77,18 @@ class _Facts:
         self.runs: list[Run] = list({id(r.run): r.run for r in rows}.values())
 
     def settings(self, *left_out: str) -> list[list[Measurement]]:
-        """Timed rows that differ in nothing, or at most in what is left out."""
+        """Timed rows grouped by all settings except the fields in ``left_out``."""
         names = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root")
         names_shown = [n for n in (*names, "placement") if n not in left_out]
         return list(grouped(self.timed, attrgetter(*names_shown)).values())
 
     def against_library(self) -> list[list[Measurement]]:
-        """Settings in which algorithms stand beside a library's own collective."""
+        """Groups that have both an algorithm and the library's own collective."""
         groups = self.settings("algorithm", "transport")
         return [g for g in groups if {r.algorithm for r in g} > {LIBRARY}]
 
     def scaled(self) -> list[list[Measurement]]:
-        """Settings that were measured on several numbers of ranks."""
+        """Groups that were measured on several numbers of ranks."""
         groups = self.settings("ranks")
         return [g for g in groups if len({r.ranks for r in g if r.ranks}) > 1]
 
@@ -98,7 +98,7 @@ def _count(n: int, of: int, what: str) -> str:
 
 
 def _held(bare: int, of: int, what: str, reason: str) -> Verdict:
-    """Not kept where any row is bare of what is asked for."""
+    """Not kept if any row lacks what the rule demands (``bare``: how many of ``of`` do)."""
     return (_BROKEN, _count(bare, of, what)) if bare else (_KEPT, reason)
 
 
@@ -132,7 +132,7 @@ def _left_out(f: _Facts) -> Verdict:
 
 
 def _unused(run: Run) -> str:
-    """The part of a machine that a run left idle without a recorded reason; empty if none."""
+    """Which part of the machine a run left idle without a recorded reason; empty if none."""
     environment = run.environment
     ranks, cpus = listed(environment.get("ranks_per_node")), environment.get("cpus")
     mapping = environment.get("mapping")

@@ -1,4 +1,4 @@
-"""Training steps: what is derived of each, time per update by protocol and K, loss curves."""
+"""Training steps: figures derived from each record, time per update by protocol, loss curves."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from reports.records.steps import LossCurve, Step
 from reports.statistics.quantities import center
 from reports.statistics.uncertain import Uncertain, median_of
 
-#: Protocols that are another's at its least or most K.
+#: Protocols that equal another one: sync is k-sync with K = P, async is k-async with K = 1.
 _SAME = {"sync": "k-sync", "async": "k-async"}
-#: Fewer times have no interval.
+#: No interval is computed for this many times or fewer.
 _FEWEST = 5
 
 
 @dataclass(frozen=True)
 class StepFigures:
-    """The quantities of a record of steps; seconds, None where a part was not measured.
+    """The figures of a record of training steps, in seconds; None if a part was not measured.
 
-    Each has its 95 % interval where there are enough iterations (`Uncertain`). ``step``: the
-    median step, of a server's pace the mean. ``rate``: samples/s of all ranks. ``compute``: the
-    same steps without exchange. ``exposed``: T_step - T_compute alone, of its median. ``hidden``:
-    the share of the exchange, as long as it takes alone, that is not exposed; below 0 where overlap
-    costs more. ``speedup``: over one rank, that is samples/s over what one rank's compute alone
-    allows; ``efficiency``: that over the ranks. ``predicted``: the model's or the formula's step,
-    and ``over_predicted`` the measured step over it.
+    Each has a 95 % interval if there are enough iterations (`Uncertain`). ``step``: the median
+    step; for back-to-back steps the mean. ``rate``: samples/s of all ranks. ``compute``: the same
+    steps without exchange. ``exposed``: median of T_step - T_compute. ``hidden``: the share of the
+    exchange (its time when it runs alone) that is not exposed; below 0 if overlap costs more than
+    it saves. ``speedup``: samples/s over those that the compute of one rank alone would reach;
+    ``efficiency``: speedup per rank. ``predicted``: the step by the model or the formula;
+    ``over_predicted``: the measured step over it.
     """
 
     step: Uncertain
@@ -44,12 +44,12 @@ class StepFigures:
 
 
 def figures(row: Measurement) -> StepFigures | None:
-    """The figures of a measurement of steps; None where there are none."""
+    """The figures of a measurement of steps; None if it has no time."""
     middle = center(row)
     if not middle:
         return None
     step = row.step or Step()
-    # Back to back, times are of one pace: their mean is the time, and has an interval of its own.
+    # Back-to-back steps depend on each other: their mean is the time, with the record's interval.
     paced = row.timing == "loop"
     between = (step.interval_s if paced else interval(row.times_s)) or ()
     whole = Uncertain(middle, *between)
@@ -58,7 +58,7 @@ def figures(row: Measurement) -> StepFigures | None:
     exposed = _uncertain(step.exposed_s, step.exposed_interval_s) or _exposed(row.times_s, own)
     compute = median(own) if own else None if exposed is None else middle - exposed.value
     hidden = speedup = None
-    if step.compute != "none":  # nothing hides behind nothing, nor is one rank's any rate
+    if step.compute != "none":  # without compute, nothing can be hidden and one rank has no rate
         alone = _uncertain(step.one_rank_s, step.one_rank_interval_s)
         if exposed is not None and exchange and median(exchange) > 0:
             hidden = _hidden(exposed, median_of(exchange))
@@ -80,12 +80,12 @@ def figures(row: Measurement) -> StepFigures | None:
 
 
 def _uncertain(value: float | None, ends: tuple[float, float] | None) -> Uncertain | None:
-    """A figure of the record with its interval; None where it has none."""
+    """A figure of the record with its interval; None if the record lacks the figure."""
     return None if value is None else Uncertain(value, *(ends or ()))
 
 
 def _hidden(exposed: Uncertain, exchange: Uncertain) -> Uncertain:
-    """The share of an exchange that is not exposed: 1 less the exposed part, at least 0."""
+    """The share of the exchange that is not exposed: 1 - exposed / exchange, at most 1."""
     share = exposed.over(exchange)
     if share.low is None or share.high is None:
         return Uncertain(min(1.0, 1 - share.value))
@@ -95,7 +95,7 @@ def _hidden(exposed: Uncertain, exchange: Uncertain) -> Uncertain:
 def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | None:
     """The median of the exposed seconds.
 
-    Of as many steps as computes each is held against the compute of the same draw.
+    If there are as many computes as steps, each step is paired with the compute of the same draw.
     """
     if not compute:
         return None
@@ -106,11 +106,11 @@ def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | No
 
 @dataclass(frozen=True)
 class StepSummary:
-    """One update of a run. ``name``: as it was asked for; ``title``: of what, by how many learners.
+    """Time per update of one run. ``name``: as requested; ``title``: the problem and the learners.
 
-    ``family`` and ``k``: of a protocol; an all-reduce has none, and takes all ranks' gradients.
-    ``seconds``: the mean time per update; ``wide``: half its 95 % interval, 0 where that is not
-    known; ``predicted``: what was expected.
+    ``family``: of the protocol, None for an all-reduce; ``k``: gradients per update (all ranks' for
+    an all-reduce). ``seconds``: mean time per update; ``wide``: half its 95 % interval, 0 if that
+    is not known; ``predicted``: the expected time.
     """
 
     name: str
@@ -124,7 +124,7 @@ class StepSummary:
 
 
 def summaries(rows: Sequence[Measurement]) -> list[StepSummary]:
-    """Those of the measurements that are steps and have times."""
+    """A summary of each row that measured training steps and has times."""
     return [_summary(row, row.step) for row in rows if row.step is not None and row.times_s]
 
 
@@ -134,9 +134,9 @@ def _summary(row: Measurement, step: Step) -> StepSummary:
     kind, _, rest = name.partition(":")
     learners = step.learners or row.ranks or 1
     family, k = _family(kind, rest, learners)
-    # Formulas are about means; the mean of many updates is normal.
+    # The mean, because formulas predict means. The mean of many updates is about normal.
     wide = 1.96 * stdev(times) / sqrt(len(times)) if len(times) > _FEWEST else 0.0
-    # Times of a server depend on each other; the record has an interval that allows for it.
+    # Updates of a server are correlated; the record's own interval takes this into account.
     if step.interval_s is not None:
         wide = (step.interval_s[1] - step.interval_s[0]) / 2
     law = "" if step.compute in ("", "none") else f", compute {step.compute}"

@@ -1,27 +1,27 @@
-"""Stragglers: a slow rank, GPU, node or link, by measured matrices and by ranks' own times. No I/O.
+"""Find a slow rank, GPU, node or link, from measured matrices and from ranks' own times. No I/O.
 
-Both kinds of evidence are named by the ranks' nodes and GPUs, and findings about the same thing are
-merged. docs/reports.md says why it works as it does.
+Both kinds of evidence are reported with the ranks' nodes and GPUs, and evidence about the same rank
+or unit is merged. docs/reports.md explains the method.
 
 By a P x P matrix: a slow link shows in one pair, a slow rank in all of its pairs, a slow node in
-all pairs that leave it. So every such unit is tried as an explanation: are its pairs worse than the
-others of their class, and are all of them? The unit that explains most of the deviation is named
+all pairs that leave it. So every such unit is tried as an explanation: are its pairs, nearly all of
+them, worse than the others of their class? The unit that explains most of the deviation is reported
 and removed, and the rest is tested again (forward selection).
 
 By ranks' own times of a row: a rank's time begins when it leaves the barrier and ends when its part
 is done. So it includes the rank's own work *and its waiting*. Which rank waits for which depends on
 the collective:
 
-- where every rank needs data of every other (all-reduce, all-gather, all-to-all, barrier, …), no
-rank ends before the last one has arrived. A *late* rank (it left the barrier late) has the shortest
-time, since the others wait for it. A rank that is slow only at its own end is *last*. A rank that
+- if every rank needs data of every other (all-reduce, all-gather, all-to-all, barrier, …), no rank
+ends before the last one has arrived. A *late* rank (it left the barrier late) has the shortest
+time, because the others wait for it. A rank that is slow only at its own end is *last*. A rank that
 is slow in between makes all times equally long and cannot be found.
-- where every rank passes something to the next one, a *slow* rank is long. So is the next one,
-which waits for it, and perhaps the one before, which cannot hand over. Nobody else need be.
+- if every rank sends to the next one, a *slow* rank has a long time. So has the next one, which
+waits for it, and perhaps the one before, which cannot send. No other rank need have.
 - with a root, the shape of the tree makes some ranks take longer than others: nothing is inferred.
 
-All-reduces have shapes too (a tree's root ends first), so the evidence of one algorithm is only a
-hint.
+All-reduce algorithms have such shapes too (a tree's root ends first), so evidence from a single
+algorithm is only a hint.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from reports.statistics.inference import chi_squared_p, holm, likeness, student_
 
 Pair = tuple[int, int]
 
-#: Less than this is of no consequence, however regular.
+#: Least relative difference that counts, however certain it is.
 MARGIN = 0.1
 _SIGNIFICANT = 0.01
-_SIGNIFICANT_LINK = 0.001  # one pair is soon an outlier where the scatter has heavy tails
-_FEWEST_PAIRS = 3  # pairs to compare with
+_SIGNIFICANT_LINK = 0.001  # stricter: with heavy-tailed scatter one pair is easily an outlier
+_FEWEST_PAIRS = 3  # fewest other pairs to compare with
 _COVERED = 0.8  # the share of a unit's pairs that must be worse
 _MOST_UNITS = 8
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A median with its 95 % interval, in seconds or bytes/s. ``kind``: the pair's class."""
+    """A pair's median with its 95 % interval, in seconds or bytes/s. ``kind``: the pair's class."""
 
     value: float
     low: float
@@ -66,8 +66,8 @@ class Cell:
 class Pairs:
     """One measured quantity between the ends 0 … n − 1, whose names are in ``ids``.
 
-    ``nodes``: the node of each end. ``cells``: by (from, to); where ``directed`` is False both ways
-    are one measurement. ``slow``: pairs that are worse than their class by more than the noise.
+    ``nodes``: the node of each end. ``cells``: by (from, to); if ``directed`` is False, both
+    directions are one measurement. ``slow``: pairs worse than their class by more than the noise.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Pairs:
 
     @property
     def compared(self) -> dict[Pair, Cell]:
-        """The cells that can be judged: each measurement once, (lower, higher) if undirected."""
+        """The cells to compare: each measurement once, with (lower, higher) end if undirected."""
         return {
             (a, b): cell
             for (a, b), cell in self.cells.items()
@@ -92,9 +92,9 @@ class Pairs:
 class SlowUnit:
     """A unit that may be slow: ``kind`` is link, rank, sending, receiving, node or within.
 
-    ``rank``: all pairs of an end (``ends`` has one); ``sending``, ``receiving``: one way only;
-    ``link``: a pair, one way if ``one_way``; ``node``: what leaves or enters it; ``within``: the
-    pairs inside it.
+    ``rank``: all pairs of an end (``ends`` has one); ``sending``, ``receiving``: one direction
+    only; ``link``: a pair, one direction if ``one_way``; ``node``: pairs that leave or enter a
+    node; ``within``: pairs inside a node.
     """
 
     kind: str
@@ -105,7 +105,7 @@ class SlowUnit:
 
 @dataclass(frozen=True)
 class Worse:
-    """A unit whose pairs are ``times`` worse than the others of their classes.
+    """A unit whose pairs are ``times`` times as bad as the others of their classes.
 
     ``low``, ``high``: the interval of that ratio, from the intervals of the pairs and the scatter
     among the others. ``value``, ``typical``: medians of its pairs and of the others. ``pairs`` of
@@ -124,7 +124,7 @@ class Worse:
 
 
 def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
-    """Every unit by the cells that it touches; of two with the same cells the smaller."""
+    """Every unit by its cells; of units with the same cells only the smallest is kept."""
     slow_units: dict[frozenset[Pair], SlowUnit] = {}
 
     def add(unit: SlowUnit, cells: Iterable[Pair]) -> None:
@@ -158,7 +158,7 @@ def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
 
 
 def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
-    """Units that are worse than their likes by more than ``margin`` and than chance explains."""
+    """Units worse than others of their class by more than ``margin`` and beyond chance."""
     left, evidence = pairs.compared, list[Worse]()
     tried = units(pairs)
     while left and len(evidence) < _MOST_UNITS:
@@ -180,7 +180,7 @@ def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
 
 
 class _Scale:
-    """The cells that are not explained yet, as logarithms of how bad they are, by class."""
+    """The cells not yet explained, by class, as logarithms: a larger value is worse."""
 
     def __init__(self, pairs: Pairs, left: Mapping[Pair, Cell]) -> None:
         self._at = {pair: n for n, pair in enumerate(left)}
@@ -188,7 +188,7 @@ class _Scale:
         sign = -1 if pairs.more_is_better else 1
         self._bad = np.log(self._values) * sign
         best = [cell.high if pairs.more_is_better else cell.low for cell in left.values()]
-        # Where no interval is known, or none that can be, the value is its own best.
+        # Without a valid interval, the value itself is taken as the best one.
         self._best = np.array(
             [sign * log(b) if b > 0 else v for b, v in zip(best, self._bad.tolist(), strict=True)]
         )
@@ -196,17 +196,17 @@ class _Scale:
         self._kind = np.array([kinds[cell.kind] for cell in left.values()])
         medians = np.array([np.median(self._bad[self._kind == n]) for n in kinds.values()])
         self._amiss = self._bad - medians[self._kind]
-        # Half a cell's own interval, as a standard deviation: the scatter cannot be less.
+        # A cell's interval as a standard deviation: the scatter cannot be smaller.
         widths = [log(c.high / c.low) / (2 * 1.96) for c in left.values() if 0 < c.low <= c.high]
         self._own = max(0.005, float(np.median(widths)) if widths else 0.0)
 
     def judge(
         self, unit: SlowUnit, cells: Sequence[Pair], tried: int, margin: float
     ) -> tuple[float, Worse] | None:
-        """The deviation that a unit explains, and the unit; None if it is not to blame."""
+        """(explained deviation, evidence) of a unit; None if it is not significantly worse."""
         own = np.array([self._at[c] for c in cells])
         if unit.kind == "link" and self._amiss[own].max() < 0.7 * log(1 + margin):
-            return None  # quickly: most links are well
+            return None  # a quick test, because most links are not slow
         residual, others = self._bad.copy(), np.zeros(len(self._bad), dtype=bool)
         at_best = self._best.copy()
         for kind in np.unique(self._kind[own]):
@@ -223,7 +223,7 @@ class _Scale:
         if effect <= log(1 + margin) or np.mean(excess > effect / 2) < _COVERED:
             return None
         if float(np.median(at_best[own])) <= log(1 + margin) / 2:
-            return None  # at their best they are as good as the others
+            return None  # their best values are as good as the others
         scatter = max(self._own, 1.4826 * float(np.median(abs(residual[others]))))
         count = int(others.sum())
         # Medians of normal values vary by pi / 2 more than means.
@@ -247,7 +247,7 @@ class _Scale:
 How = Literal["late", "slow", "last"]
 Floats = NDArray[np.float64]
 
-#: A difference that is less of the row's time is of no consequence.
+#: Least difference that counts, as a share of the row's time.
 MARGIN_OF_TIME = 0.1
 _RANKS_DIFFER = 0.01
 _FEWEST_RANKS, _FEWEST_TIMES = 3, 6
@@ -257,7 +257,7 @@ _ALL_WAIT = ("allreduce", "allgather", "reduce_scatter", "alltoall", "alltoallv"
 
 @dataclass(frozen=True)
 class Observation:
-    """A row whose ranks fall into two groups, or into none (both sets empty).
+    """A row whose ranks form two groups, ``low`` and ``high`` times, or none (both sets empty).
 
     ``seconds``: ranks x iterations. ``p``: of Friedman's test that ranks differ at all, corrected
     for the number of rows (Holm).
@@ -276,12 +276,12 @@ class Observation:
 
     @property
     def all_wait(self) -> bool:
-        """Whether no rank can leave before every rank has come."""
+        """True if in this collective no rank can end before every rank has arrived."""
         return self.row.collective in _ALL_WAIT
 
 
 def observe(rows: Iterable[Measurement], margin: float = MARGIN_OF_TIME) -> list[Observation]:
-    """Observations of the rows with times of three ranks at least, six iterations each."""
+    """Observations of the rows with times of at least three ranks and six iterations each."""
     observed: list[tuple[Measurement, Floats]] = []
     for row in rows:
         lengths = set(map(len, row.per_rank_s))
@@ -302,10 +302,10 @@ _NO_SPLIT: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
 
 def _friedman(times: Floats) -> float:
-    """Friedman's test (1937) with iterations as blocks: do ranks keep their order? Ties by lot.
+    """P value of Friedman's test (1937) that ranks keep their order; iterations are the blocks.
 
-    Where the order of one iteration is much that of the one before, blocks count for less: by
-    (1 − r) / (1 + r) of that likeness r, as far as it is beyond chance (two standard deviations).
+    Ties are broken at random. If the orders of successive iterations correlate (r), blocks count
+    for less, by (1 − r) / (1 + r). Only the part of r beyond two standard deviations counts.
     """
     k, n = times.shape
     lot = np.random.default_rng(0).random(times.shape)
@@ -316,9 +316,9 @@ def _friedman(times: Floats) -> float:
 
 
 def _split(times: Floats, margin: float) -> tuple[frozenset[int], frozenset[int]]:
-    """The ranks below and above the widest gap between their medians, where it is wide enough.
+    """The ranks below and above the widest gap between their medians, or no ranks.
 
-    It must be half of all there is between the ranks, and ``margin`` of the row's time.
+    The gap must be at least half the range of the medians, and ``margin`` of the row's time.
     """
     medians = np.median(times, axis=1)
     order = np.argsort(medians, kind="stable")
@@ -331,7 +331,7 @@ def _split(times: Floats, margin: float) -> tuple[frozenset[int], frozenset[int]
 
 
 def speaks(o: Observation, ranks: Collection[int], how: How) -> bool | None:
-    """Whether a row speaks for (True) or against (False) these ranks being it; None: neither."""
+    """True if a row supports that these ranks are ``how``, False if it contradicts; else None."""
     suspects = set(ranks)
     if how == "slow":
         held = _held_up(o, suspects)
@@ -343,7 +343,7 @@ def speaks(o: Observation, ranks: Collection[int], how: How) -> bool | None:
 
 
 def _held_up(o: Observation, suspects: set[int]) -> tuple[set[int], set[int]] | None:
-    """The ranks that must be, and that may be, longer if these ranks are slow; None if unknown."""
+    """The ranks that must, and that may, take longer if these ranks are slow; None if unknown."""
     if o.row.collective == "sendrecv":  # each to the next
         must = suspects | {(s + 1) % o.ranks for s in suspects}
         may = must | {(s - 1) % o.ranks for s in suspects}
@@ -356,9 +356,10 @@ def _held_up(o: Observation, suspects: set[int]) -> tuple[set[int], set[int]] | 
 
 @dataclass(frozen=True)
 class Accused:
-    """Ranks (one, a GPU's or a node's), the rows that speak for it, how many spoke of it.
+    """Suspected ranks (one, a GPU's or a node's) and the rows that support the suspicion.
 
-    ``either``: the ranks cannot be told apart, and one of them suffices to explain the rows.
+    ``spoke``: how many rows support or contradict it. ``either``: one of the ranks is slow, but the
+    rows do not show which.
     """
 
     how: How
@@ -369,16 +370,17 @@ class Accused:
 
     @property
     def algorithms(self) -> set[tuple[str, str]]:
-        """The algorithms of the rows that support it."""
+        """The (collective, algorithm) pairs of the rows that support the suspicion."""
         return {(o.row.collective, o.row.algorithm) for o in self.rows}
 
 
 def accused(
     observations: Sequence[Observation], groups: Iterable[tuple[int, ...]] = ()
 ) -> list[Accused]:
-    """The ranks that at least half of their rows support, most rows first.
+    """Suspected ranks that at least half of the rows about them support, most rows first.
 
-    ``groups``: ranks that share a GPU or a node, accused as one where this explains as many rows.
+    ``groups``: ranks that share a GPU or a node. They are suspected together if this explains as
+    many rows as suspecting one of them.
     """
     ranks = range(max((o.ranks for o in observations), default=0))
     candidates = [*groups, *((s,) for s in ranks)]
@@ -405,7 +407,7 @@ def _accused(observations: Sequence[Observation], ranks: tuple[int, ...], how: H
 
 
 def _alternatives(remaining: Sequence[Accused]) -> list[Accused]:
-    """Single ranks that the same rows speak for, each enough for all of them, become one."""
+    """Merge suspects that exactly the same rows support: one of them suffices as explanation."""
     alternatives: dict[tuple[int, ...], Accused] = {}
     for n, a in enumerate(remaining):
         same = tuple(map(id, a.rows)) if not any(o.all_wait for o in a.rows) else (n,)
@@ -419,7 +421,7 @@ def _alternatives(remaining: Sequence[Accused]) -> list[Accused]:
 
 @dataclass(frozen=True)
 class Delay:
-    """A delay in seconds, with the 95 % interval of its median; its share of the row's time."""
+    """A median delay in seconds with its 95 % interval, and its share of the row's time."""
 
     observation: Observation
     seconds: float
@@ -429,10 +431,10 @@ class Delay:
 
 
 def delay(a: Accused) -> Delay:
-    """The row in which the accused differ most from the ranks of the other group.
+    """The delay in the row in which the suspects differ most from the other group of ranks.
 
-    Per iteration: their median against the median of the other group (of what is late, the longer
-    one). The interval is over iterations.
+    Per iteration it is the suspects' median against that of the other group (for late ranks, the
+    group with the longer times). The interval is over iterations.
     """
     delays = [_delay(o, list(a.ranks), a.how) for o in a.rows]
     return max(delays, key=lambda d: d.share)
@@ -447,7 +449,7 @@ def _delay(o: Observation, ranks: list[int], how: How) -> Delay:
     return Delay(o, middle, low, high, middle / float(np.median(o.seconds.max(axis=0))))
 
 
-_SYMMETRIC = ("sendrecv", "sendrecv_pairs")  # all ranks have the same part, by what is computed
+_SYMMETRIC = ("sendrecv", "sendrecv_pairs")  # all ranks do the same by definition
 _TOLD: Mapping[How, tuple[str, str]] = {
     "late": ("comes late: others wait {} for it", "the others"),
     "slow": ("takes {} longer", "those it does not hold up"),
@@ -462,10 +464,10 @@ _QUANTITY = {
 
 @dataclass(frozen=True)
 class Suspect:
-    """A straggler. ``kind``: rank, ranks, gpu, node, link. ``amount``: relative, for sorting.
+    """A straggler. ``kind``: rank, ranks, gpu, node, link. ``amount``: relative delay, for sorting.
 
-    ``evidence``: a line a source: how much, against whom, in how many rows or pairs, interval, p.
-    ``sure``: False where the shape of the one algorithm that shows it may explain it as well.
+    ``evidence``: one line per source, with amount, compared ranks, number of rows or pairs,
+    interval and p. ``sure``: False if only one algorithm shows it, whose shape may be the reason.
     """
 
     kind: str
@@ -477,7 +479,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Findings:
-    """``suspects``: surest and worst first. ``notes``: what was looked at, what cannot be seen."""
+    """``suspects``: most certain and worst first. ``notes``: what was compared, and its limits."""
 
     suspects: tuple[Suspect, ...]
     notes: tuple[str, ...]
@@ -485,14 +487,14 @@ class Findings:
 
 @dataclass(frozen=True)
 class Places:
-    """The places of ranks: node names, and GPUs (empty texts without)."""
+    """Node names and GPUs of all ranks; empty texts if unknown."""
 
     nodes: tuple[str, ...]
     gpus: tuple[str, ...]
 
     @staticmethod
     def of(row: Measurement) -> Places:
-        """Read the mapping in a record's environment; nothing is known without one."""
+        """Read the mapping in a record's environment; all texts are empty without one."""
         size, environment = len(row.per_rank_s), row.run.environment
         mapping, hosts = environment.get("mapping"), row.run.hosts
         if not isinstance(mapping, Mapping):
@@ -505,7 +507,7 @@ class Places:
         return Places(_filled(nodes, size), _filled(list(map(str, gpus)), size))
 
     def groups(self) -> list[tuple[int, ...]]:
-        """Ranks that share a node, and ranks that share a GPU, where that is some but not all."""
+        """Groups of ranks that share a node or a GPU; groups of one rank or of all are left out."""
         groups: dict[tuple[int, ...], None] = {}
         on_gpu = [f"{n} {g}" if g else "" for n, g in zip(self.nodes, self.gpus, strict=True)]
         for names in (self.nodes, on_gpu):
@@ -516,7 +518,7 @@ class Places:
         return list(groups)
 
     def name(self, ranks: Sequence[int]) -> tuple[str, str]:
-        """(kind, name) of a group of ranks, or of one."""
+        """(kind, name) of one rank or a group of ranks."""
         known = [r for r in ranks if r < len(self.nodes)]
         node = {self.nodes[r] for r in known}
         gpu = {self.gpus[r] for r in known}
@@ -538,7 +540,7 @@ def _filled(names: Sequence[str], size: int) -> tuple[str, ...]:
 
 
 def _listing(ranks: Sequence[int]) -> str:
-    """``4-7`` or ``2, 5``."""
+    """Rank numbers as text, such as ``4-7`` or ``2, 5``."""
     if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
         return f"{ranks[0]}-{ranks[-1]}"
     return ", ".join(map(str, ranks))
@@ -549,7 +551,7 @@ def culprits(
 ) -> Findings:
     """Stragglers, slow by more than ``margin`` (relative), with the evidence.
 
-    Rows count when they have times of every rank; those of different mappings are looked at apart.
+    Only rows with times of every rank count. Rows of different mappings are compared separately.
     """
     settings = grouped(
         (row for row in rows if row.per_rank_s),
@@ -564,7 +566,7 @@ def culprits(
         for a in accused(observed, places.groups()):
             _put(suspects, _by_times(a, places))
     if len(settings) > 1:
-        places = Places((), ())  # whose ranks the matrix shows is then unknown
+        places = Places((), ())  # it is unknown which mapping the matrix was measured with
     for pairs in matrices:
         known = places if len(places.nodes) == len(pairs.ids) else Places((), ())
         for w in worse(pairs, margin):
@@ -575,7 +577,7 @@ def culprits(
 
 
 def _put(suspects: dict[str, Suspect], new: Suspect) -> None:
-    """Evidence of one thing from several sources stands together."""
+    """Add a suspect; evidence about the same name is merged."""
     old = suspects.get(new.name)
     if old is not None:
         new = replace(

@@ -1,13 +1,13 @@
-"""The textbook's comparison: parameter server and ring over P and n, measured and predicted.
+"""The textbook's comparison of parameter server and ring over P and n, measured and predicted.
 
 A parameter server's port carries 2n(P−1) bytes, which grows with P. A ring rank's port carries
-2n(P−1)/P each way, which hardly grows (Patarasuk, Yuan 2009), and so does a server's that is
-sharded over all ranks. The schedules' own counts stand beside these formulas, and each measured
-curve beside the textbook's shape at the curve's own rate.
+2n(P−1)/P each way, which hardly grows (Patarasuk, Yuan 2009). The same holds for a parameter server
+that is sharded over all ranks. The schedules' own counts are given with these formulas, and each
+measured curve with a curve of the textbook's shape at the measured rate.
 
 By the textbook, time is proportional to the bytes through the busiest port. The two laws differ by
 a factor of P, so their exponents in P differ by exactly 1 over any rank counts. A measured exponent
-within a half of one of them follows that law and not the other.
+within 0.5 of one of them follows that law and not the other.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from reports.records.cores import per_core_text
 from reports.records.measurement import Measurement, grouped, listed
 from reports.statistics.inference import Samples, drawn_medians, student_quantile
 
-#: Bytes through the busiest port in units of n, by the textbook, from P.
+#: Bytes through the busiest port in units of n by the textbook, as functions of P.
 VOLUMES: Mapping[str, Callable[[int], float]] = {
     "ps": lambda p: 2.0 * (p - 1),
     "ring": lambda p: 2.0 * (p - 1) / p,
     "sharded_ps": lambda p: 2.0 * (p - 1) / p,
 }
-_HALF = 0.5  # of what the exponents of the two laws differ by
+_HALF = 0.5  # half the difference between the exponents of the two laws
 _TAIL = 0.025
 _FEWEST = 6  # values that a median needs to have an interval
 
@@ -48,11 +48,11 @@ def total(ranks: int) -> float:
 
 @dataclass(frozen=True)
 class Growth:
-    """Time ~ P to the ``exponent`` at one size, by least squares of the logarithms over ``ranks``.
+    """Fit of time ~ P^``exponent`` at one size, by least squares of the logarithms over ``ranks``.
 
-    ``low``, ``high``: its 95 % interval, None where nothing is known of it. ``port``, ``links``:
-    the exponents, over the same rank counts, of the bytes through the busiest port by the textbook,
-    and over all links.
+    ``low``, ``high``: 95 % interval of the exponent, None if not known. ``port``, ``links``: the
+    exponents by the textbook, over the same rank counts, of the bytes through the busiest port and
+    of the bytes over all links.
     """
 
     algorithm: str
@@ -65,7 +65,7 @@ class Growth:
     links: float
 
     def follows(self, law: float) -> bool | None:
-        """Whether it goes with this exponent: surely, surely not, or None."""
+        """True if the measured exponent agrees with ``law``, False if not, None if undecided."""
         low, high = (self.exponent if end is None else end for end in (self.low, self.high))
         if law - _HALF < low and high < law + _HALF:
             return None if self.low is None else True
@@ -73,7 +73,7 @@ class Growth:
 
     @property
     def text(self) -> str:
-        """``ring as P^0.31 (0.25 to 0.36; by its port P^0.29)``."""
+        """The growth in words, as ``ring as P^0.31 (0.25 to 0.36; by its port P^0.29)``."""
         within = "" if self.low is None else f"{self.low:.2f} to {self.high:.2f}; "
         return f"{self.algorithm} as P^{self.exponent:.2f} ({within}by its port P^{self.port:.2f})"
 
@@ -81,12 +81,11 @@ class Growth:
 def grown(
     algorithm: str, size: int, points: Mapping[int, Samples], volume: Callable[[int], float]
 ) -> Growth | None:
-    """The growth over rank counts (each with its samples, one a run); None for fewer than two.
+    """Fit the growth over rank counts (one sample per run for each); None for fewer than two.
 
-    The interval holds two: percentiles over medians drawn anew from the iterations
-    (`reports.statistics.inference.drawn_medians`), and, from three rank counts on, Student's t on
-    what is left of time over volume beside a power of P, since what differs from launch to launch
-    is in no iteration.
+    The interval is the union of two. One is of percentiles over resampled medians
+    (`reports.statistics.inference.drawn_medians`). The other, from three rank counts on, is
+    Student's t on the residuals of the fit: iterations do not show how launches differ.
     """
     counts = sorted(points)
     if len(counts) < 2:
@@ -118,21 +117,21 @@ def _by_iterations(points: Sequence[Samples], weights: NDArray[np.float64]) -> S
 
 
 class Verdict(NamedTuple):
-    """The verdict on the law in one line, and its basis."""
+    """The verdict on the law in one line, and the figures that it is based on."""
 
     headline: str
     details: str
 
     def __str__(self) -> str:
-        """Both."""
+        """Headline and details."""
         return f"{self.headline}. {self.details}"
 
 
 def verdict(growths: Sequence[Growth], rows: Sequence[Measurement]) -> Verdict:
-    """Whether the law holds, or what cannot show it and why, in words.
+    """Whether time follows the bytes through the busiest port, or why this cannot be told.
 
-    ``growths``: one an algorithm at one size and over the same rank counts; ``rows``: what they
-    were measured by. There is a verdict on a parameter server (``ps``) beside another.
+    ``growths``: one per algorithm, at one size and over the same rank counts; ``rows``: their rows.
+    A verdict needs a parameter server (``ps``) and another algorithm.
     """
     if len(growths) < 2 or all(one.algorithm != "ps" for one in growths):
         return Verdict(
@@ -163,7 +162,7 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement]) -> Verdict:
 
 
 def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
-    """Why times need not go with the bytes of a port; empty where nothing is known to be shared."""
+    """Why times need not follow the bytes of a port: (reason, explanation); empty if unknown."""
     crowded = [r for r in rows if r.oversubscribed]
     nodes = max((_nodes(r) for r in rows), default=1)
     if crowded and nodes == 1:
@@ -182,7 +181,7 @@ def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
 
 
 def _seen(growths: Sequence[Growth]) -> str:
-    """The consequence of sharing, and whether it was measured."""
+    """Which law times follow if ranks share memory or cores, and whether the fits agree with it."""
     links = growths[0].links
     goes = [one.follows(links) for one in growths]
     seen = "or more" if False in goes else "which nothing here denies"
@@ -205,12 +204,12 @@ Measured = Mapping[tuple[str, int, int], Sequence[Measurement]]
 
 @dataclass(frozen=True)
 class LawTiming:
-    """One algorithm, rank count and size; times in seconds, None where unknown.
+    """Times of one algorithm, rank count and size, in seconds; None if unknown.
 
-    ``low``, ``high``: the 95 % interval of ``measured``. ``volume``: bytes through the busiest
-    port, in units of the size, by the textbook; ``counted``: by the schedule. ``over_ranks``: the
-    time of this volume at the median rate of all rank counts at this size; ``over_sizes``: at that
-    of the larger sizes on so many ranks.
+    ``low``, ``high``: 95 % interval of ``measured``. ``volume``: bytes through the busiest port in
+    units of the size, by the textbook; ``counted``: the same by the schedule. ``over_ranks``: time
+    of this volume at the median rate over all rank counts at this size; ``over_sizes``: at the
+    median rate over the larger sizes on this number of ranks.
     """
 
     algorithm: str
@@ -227,7 +226,7 @@ class LawTiming:
 
     @property
     def rate(self) -> float | None:
-        """Bytes per second that went through the busiest port, had it been what time goes with."""
+        """Bytes/s through the busiest port by the textbook's volume; None if not measured."""
         return self.volume * self.size / self.measured if self.measured else None
 
 
@@ -235,7 +234,7 @@ class LawTiming:
 class LawComparison:
     """All cells; how each algorithm's time grows with P at each size; the verdict on the law.
 
-    ``verdict`` is None where nothing was measured; ``notes``: what was left out.
+    ``verdict`` is None if nothing was measured. ``notes``: which rows were left out.
     """
 
     cells: tuple[LawTiming, ...]
@@ -246,7 +245,7 @@ class LawComparison:
     def of(
         self, algorithm: str, *, ranks: int | None = None, size: int | None = None
     ) -> list[LawTiming]:
-        """Cells of an algorithm, of one rank count or size if given, by ranks and size."""
+        """Cells of an algorithm by ranks and size; only those of ``ranks`` or ``size`` if given."""
         return sorted(
             (
                 c
@@ -257,9 +256,9 @@ class LawComparison:
         )
 
     def growth(self, cell: LawTiming) -> tuple[float | None, float | None]:
-        """The time over that of the fewest ranks at this size: measured, by volume.
+        """Time over that of the fewest ranks at this size: (measured, by the textbook's volume).
 
-        None where this is the only number of ranks.
+        None if this is the only number of ranks.
         """
         first, *others = self.of(cell.algorithm, size=cell.size)
         if not others:
@@ -276,9 +275,9 @@ def compare(
     """Compare measured all-reduces by `ALGORITHMS` with the textbook, at all ranks and sizes.
 
     ``predict(algorithm, ranks, sizes)`` returns seconds. ``ranks`` and ``sizes`` are added to those
-    that were measured. Of rows of both placements the one out of place is taken; of several
-    transports, the one with the most rows. Rows with shared work are taken only where there are no
-    others. Raises ReportError if there is neither such a row nor a rank count.
+    that were measured. Out-of-place rows are preferred to in-place rows, and only the transport
+    with the most rows is used. Rows with shared work are used only if there are no others. Raises
+    ReportError if there is no such row and no rank count or size.
     """
     measured, notes = _measured(rows)
     if rows and not measured:
@@ -309,7 +308,7 @@ def compare(
 
 
 def _measured(rows: Sequence[Measurement]) -> tuple[Measured, list[str]]:
-    """The rows that count, by case, and in words those that were left out."""
+    """The rows to compare, by (algorithm, ranks, size), and notes on rows that were left out."""
     mine = [
         r
         for r in rows
@@ -328,7 +327,7 @@ def _measured(rows: Sequence[Measurement]) -> tuple[Measured, list[str]]:
 
 
 def _best(rows: Sequence[Measurement]) -> list[Measurement]:
-    """The best of several rows of one case: without work sharing, then out of place."""
+    """The preferred rows of one case: without work sharing, then out of place."""
     worth = min((r.worksharing, r.placement != "out") for r in rows)
     return [r for r in rows if (r.worksharing, r.placement != "out") == worth]
 
@@ -338,7 +337,7 @@ def _samples(rows: Sequence[Measurement]) -> list[Sequence[float]]:
 
 
 def _times(rows: Sequence[Measurement]) -> tuple[float | None, float | None, float | None]:
-    """Time and its interval: a row's own, or of several rows' iterations together."""
+    """Time and its interval: the row's own, or over the iterations of several rows together."""
     if len(rows) == 1:
         return rows[0].time_s, rows[0].low_s, rows[0].high_s
     values = [t for one in _samples(rows) for t in one]
@@ -349,11 +348,11 @@ _Rates = dict[tuple[str, int], float]
 
 
 def _rates(measured: Measured) -> tuple[_Rates, _Rates]:
-    """Bytes per second of each curve: by algorithm and size over ranks, by ranks over sizes.
+    """Bytes per second of the curves over ranks (by algorithm and size), and of those over sizes.
 
-    A curve of one point has none: the textbook would only repeat the point. A rate is the median of
-    volume over time of the points; over sizes of the larger half of them, since latency is no part
-    of the textbook's volumes and small sizes would say nothing of them.
+    Curves over sizes are by algorithm and ranks. A rate is the median of volume / time of a curve's
+    points. Over sizes only the larger half counts, because the textbook's volumes ignore latency. A
+    curve of one point has no rate, because it would only repeat the point.
     """
     points = [
         (name, p, size, VOLUMES[name](p) * size / (_times(rows)[0] or 1.0))
@@ -370,7 +369,7 @@ def _rates(measured: Measured) -> tuple[_Rates, _Rates]:
 
 
 def _growths(measured: Measured) -> tuple[Growth, ...]:
-    """Curves over all rank counts, by algorithm and size."""
+    """The fitted growth over rank counts for each algorithm and size."""
     growths = []
     for name in ALGORITHMS:
         for size in sorted({key[2] for key in measured if key[0] == name}):
@@ -383,10 +382,9 @@ def _growths(measured: Measured) -> tuple[Growth, ...]:
 
 
 def _verdict(growths: Sequence[Growth], measured: Measured) -> Verdict | None:
-    """The verdict at the largest size that the most algorithms have over the most rank counts.
+    """The verdict at the size with the most (algorithm, rank count) cases; the largest of these.
 
-    Rank counts that share cores are left out where two others are there: they would only blur what
-    those show.
+    Rank counts whose ranks share cores blur the result; they are left out if two others remain.
     """
     if not measured:
         return None
@@ -411,7 +409,7 @@ def _verdict(growths: Sequence[Growth], measured: Measured) -> Verdict | None:
 def _counted(name: str, ranks: int) -> float:
     """The volume through the schedule's busiest port, in units of n.
 
-    For the parameter server both ways together, for the others each way, as in the textbook.
+    For the parameter server both directions together, for the others each direction.
     """
     counted = cost(draft("allreduce", name, ranks), spec("allreduce"))
     return counted.out + counted.into if name == "ps" else max(counted.out, counted.into)

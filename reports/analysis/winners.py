@@ -17,12 +17,12 @@ from reports.statistics.quantities import LATENCY_BOUND
 
 @dataclass(frozen=True)
 class Winner:
-    """The fastest at one size and rank count. ``row``: its first row.
+    """The fastest algorithm at one size and rank count. ``row``: its first row.
 
-    ``margin``: how many times as long the next, ``against``, takes, None where it is alone;
-    ``low``, ``high``: its 95 % interval, None without raw times. ``library``: how many times as
-    long the library takes, None where it was not measured or won; ``library_low``,
-    ``library_high``: its 95 % interval. ``sure``: the interval lies above 1.
+    ``margin``: time of the second, ``against``, over the winner's; None without a competitor.
+    ``low``, ``high``: 95 % interval of the margin, None without raw times. ``library``: time of the
+    library over the winner's, None if the library won or was not measured; ``library_low``,
+    ``library_high``: its 95 % interval. ``sure``: the interval of the margin is above 1.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Winner:
 
     @property
     def sure(self) -> bool:
-        """Whether nothing else may be as fast."""
+        """True if no other algorithm may be as fast."""
         return self.margin is None or (self.low is not None and self.low > 1)
 
     @property
     def latency_bound(self) -> bool:
-        """Whether its time says more than its rate."""
+        """True if the message is so small that its time matters, not its rate."""
         return not self.row.busbw_bytes_per_s or (self.row.size or 0) < LATENCY_BOUND
 
 
@@ -51,9 +51,9 @@ Cells = dict[tuple[int, int], Winner]
 
 
 def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
-    """The winners of each measured thing, by its name.
+    """The winners at each size and rank count, by setting (collective, type, placement, ...).
 
-    Wrong results win nothing, and neither does shared work: it is no algorithm.
+    Rows with wrong results, or whose work ranks shared, cannot win.
     """
     groups: dict[str, dict[tuple[int, int], dict[str, list[Measurement]]]] = {}
     several = _several_transports(rows)
@@ -99,7 +99,7 @@ def time_ratio(
 ) -> tuple[float, float | None, float | None]:
     """How many times as long ``slower`` takes as ``faster``, and the ratio's 95 % interval.
 
-    The rows of each side are of one thing. The interval is None without raw times.
+    All rows of a side must have the same settings. The interval is None without raw times.
     """
     times = [_launches(rows) for rows in (faster, slower)]
     ratio = launch_center(times[1]) / launch_center(times[0])
@@ -107,7 +107,7 @@ def time_ratio(
 
 
 def _launches(rows: Sequence[Measurement]) -> Samples:
-    """A sample a launch; of rows that stand for several launches, those launches' medians."""
+    """One sample per launch. Of rows merged over launches, the median of each launch."""
     medians = [[m] for r in rows if r.launches_s for m in r.launches_s]
     return medians or samples(rows)
 
@@ -117,9 +117,9 @@ def _bounds(
 ) -> tuple[float | None, float | None]:
     """The 95 % interval of the ratio of two algorithms' times.
 
-    Over launches it is that of `between_runs`, where the same launches measured both of the ratios
-    ``within`` each. Of one launch it is from the ends of both intervals, which is wider than it
-    need be: a sweep has hundreds of such ratios, too many for a bootstrap.
+    With several launches it comes from `between_runs`; ``within``: see there. With one launch it
+    is computed from the ends of the two intervals, so it is too wide, because a sweep has hundreds
+    of such ratios, too many for a bootstrap.
     """
     over = between_runs(best, other, within)
     if over is not None:
@@ -132,9 +132,10 @@ def _bounds(
 
 @dataclass(frozen=True)
 class Stretch:
-    """Sizes next to each other that one algorithm is best for, smallest first.
+    """A range of sizes for which one algorithm is to be used.
 
-    ``won``: the winner of each size. It may be another, which this one may well be as fast as.
+    ``won``: the winner at each size, smallest size first. At sizes without a certain winner it may
+    be another algorithm than ``name``, which may be as fast.
     """
 
     name: str
@@ -142,25 +143,25 @@ class Stretch:
 
     @property
     def sure(self) -> bool:
-        """Whether it wins every size for sure."""
+        """True if the algorithm is the certain winner at every size."""
         return all(w.sure and w.name == self.name for w in self.won)
 
     @property
     def compared(self) -> bool:
-        """Whether any size had a competitor."""
+        """True if there was a competitor at some size."""
         return any(w.margin is not None for w in self.won)
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """The first and the last."""
+        """The first and the last size in bytes."""
         return self.won[0].row.size or 0, self.won[-1].row.size or 0
 
 
 def stretches(cells: Cells, ranks: int) -> list[Stretch]:
-    """The algorithm to take in each range of sizes, on so many ranks.
+    """The algorithm to use in each range of sizes, on ``ranks`` ranks.
 
-    Where a size has no certain winner, the algorithm of the size below is kept if it won or came
-    second.
+    If a size has no certain winner, the algorithm of the size below is kept, provided that it came
+    first or second.
     """
     ranges: list[Stretch] = []
     for (_, n), winner in sorted(cells.items()):
@@ -176,9 +177,9 @@ def stretches(cells: Cells, ranks: int) -> list[Stretch]:
 
 
 def decided(cells: Cells) -> dict[tuple[int, int], tuple[str, Winner]]:
-    """The algorithm to take at each size and number of ranks, by `stretches`, and the winner there.
+    """The algorithm to use at each (size, number of ranks), by `stretches`, and the winner there.
 
-    A name other than the winner's has a tilde: the winner may be as fast, and no faster.
+    The name has a tilde if the algorithm is not the certain winner: another may be as fast.
     """
     winners_at = {}
     for ranks in {ranks for _, ranks in cells}:

@@ -1,4 +1,4 @@
-"""The commands of ``python -m reports``, by the modules that have them."""
+"""The table of commands of ``python -m reports``, with the class of each."""
 
 from busbar.commands import CommandTable
 

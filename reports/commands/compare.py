@@ -1,4 +1,4 @@
-"""``python -m reports compare``, ``history`` and ``scaling``: several runs beside each other."""
+"""``python -m reports compare``, ``history`` and ``scaling``: commands on several runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reports.records.measurement import Measurement
 
 
-#: What the word ``--`` is to `sides`: argparse would drop it, and no name of a file holds it.
+#: Stands for the word ``--`` in `sides`: argparse would drop ``--``. No file name contains a NUL.
 AGAINST = "\0--"
 
 
@@ -67,7 +67,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """The options; files may also stand behind an option, and ``--`` between files."""
+        """Parse the options. Files may also follow an option, and ``--`` may separate files."""
         words = [AGAINST if word == "--" else word for word in argv]
         parsed, rest = parser.parse_known_args(words)
         if any(word.startswith("-") for word in rest):
@@ -76,7 +76,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         return cls.of(parsed, argv, **more)
 
     def run(self) -> int:
-        """Print the comparison; 1 past ``--fail-slower`` or when NEW misses an expectation."""
+        """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
         from reports.analysis.cautions import warnings_of
         from reports.analysis.expect import parse_share
 
@@ -108,11 +108,11 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 def compared(
     base: Sequence[Measurement], new: Sequence[Measurement], options: NoiseOptions
 ) -> tuple[list[Comparison], list[Difference], int]:
-    """Every shared row's word, the differences of the runs, and how many rows NEW lacks.
+    """The verdict on every shared row, the differences of the runs, how many rows NEW lacks.
 
-    Differences are said on stderr too.
+    Also prints the differences on stderr.
 
-    Raises ReportError when machine or mapping differ (without ``--anyway``) or no row is shared.
+    Raises ReportError if machine or mapping differ (without ``--anyway``) or no row is shared.
     """
     from reports.analysis.compare import compare, differences, join
     from reports.analysis.expect import parse_share
@@ -133,10 +133,10 @@ def compared(
 
 
 def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """The files of BASE and of NEW: two, or those on either side of ``--`` (`AGAINST`).
+    """The files of BASE and of NEW: two files, or those on either side of ``--`` (`AGAINST`).
 
-    Raises ReportError for anything else, and for a file that is given twice on a side: as launches
-    of its own it would count for more than it is.
+    Raises ReportError for anything else, and if a file is given twice on a side, because it would
+    count as two launches.
     """
     parts: list[list[Path]] = [[]]
     for word in words:
@@ -162,7 +162,7 @@ def rules_of(
     comparisons: Sequence[Comparison],
     limit: float | None = None,
 ) -> tuple[Rule, ...]:
-    """The twelve rules held against a comparison."""
+    """The verdicts on the twelve rules for a comparison."""
     from reports.analysis.quality import checklist
 
     return checklist([*base, *new], limit=limit, words=[c.word for c in comparisons])
@@ -183,13 +183,13 @@ def _print(
 
 
 def _may_be_slower(c: Comparison) -> bool:
-    """Whether it is, or may be for all that is known: what was not tested has not been passed."""
+    """True if the row is slower, or if it was not measured often enough to tell."""
     of_one_launch = c.word == "cannot tell" and c.low is not None and c.low > 1
     return c.word in ("slower", "untested") or of_one_launch
 
 
 def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
-    """1 when a row is past ``--fail-slower`` or has wrong elements; without the option, 0."""
+    """1 if a row is slower than ``--fail-slower`` allows or has wrong elements; else 0."""
     if fail is None:
         return 0
     slow = [c for c in comparisons if c.ratio > 1 + fail and _may_be_slower(c)]
@@ -201,7 +201,7 @@ def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
     return 1 if slow or wrong else 0
 
 
-# The latest campaigns whose verdicts have a column each.
+# Number of latest campaigns that are shown as columns.
 _CAMPAIGNS = 4
 
 
@@ -221,7 +221,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
     format: str = option("--format", "table", choices=("table", "csv"))
 
     def run(self) -> int:
-        """Print series and changes; 1 past ``--fail-slower``."""
+        """Print series and changes. Returns 1 if a row is slower than ``--fail-slower`` allows."""
         from reports.analysis.expect import parse_share
         from reports.analysis.history import history
         from reports.analysis.history import in_order as by_start
@@ -252,7 +252,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
 
 
 def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
-    """Print the hosts, links and uplinks whose verdict has changed; 1 where any is not good now."""
+    """Print hosts, links and uplinks whose verdict changed. Returns 1 if any is not good now."""
     from rich.markup import escape
 
     from reports.analysis.history import GOOD, verdict_changes
@@ -287,7 +287,7 @@ def _print_history(changes: History) -> None:
 
 
 def _history_gate(changes: History, fail: float | None, out: TextIO) -> int:
-    """1 when the latest change, or what is out of the ordinary since, is slower by more."""
+    """1 if a row's latest change, or an alarm since, is a slowdown above ``fail``; else 0."""
     if fail is None:
         return 0
     slow = [s for s in changes.series if s.cuts and s.cuts[-1].ratio > 1 + fail]
@@ -304,7 +304,7 @@ class ScalingCommand(RuleOptions, RunOptions, Command):
     """Speed-up and efficiency of runs on several numbers of ranks."""
 
     def run(self) -> int:
-        """Print the tables, base case first, and who wins where."""
+        """Print the tables, with the base case first, and the fastest by size and ranks."""
         from reports.analysis.quality import checklist
         from reports.tables.scaling import scaling, scaling_tables, winners_map
 

@@ -1,4 +1,4 @@
-"""``python -m reports culprit``."""
+"""``python -m reports culprit``: find slow ranks, GPUs, nodes and links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CulpritCommand(RunOptions, Command):
     fail: bool = switch("--fail  exit with status 1 when something is slow")
 
     def run(self) -> int:
-        """Print the stragglers; with ``--fail`` 1 when there is a sure one."""
+        """Print the stragglers. Returns 1 with ``--fail`` if one is certain."""
         from reports.analysis.expect import parse_share
         from reports.analysis.machine import read_pairs
         from reports.analysis.stragglers import culprits

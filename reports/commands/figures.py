@@ -40,7 +40,7 @@ class PlotCommand(MachineOptions, RunOptions, Command):
             raise ReportError(f"{self.out}: is no folder, and none can be made there")
         machine = read_machine(self.topology) if self.topology else None
         records = [one for path in self.files for one in step_measurements(path)]
-        # Of steps neither sizes nor busbw say anything: they have figures of their own.
+        # Sizes and busbw have no meaning for training steps: these have their own figures.
         rows = [row for row in over_launches(rows_of(self)) if not row.collective.startswith(STEP)]
         pictures = figures(rows, self.format, limit, machine) if rows or not records else {}
         steps = summaries(records)
@@ -66,7 +66,7 @@ class WarmupCommand(Command):
     format: str = option("--format", "png", choices=("png", "svg", "pdf"))
 
     def run(self) -> int:
-        """Print a line a row, and the names of the figures."""
+        """Print one line per row, and the names of the figures."""
         from reports.figures.warmup import settlings
 
         for path in self.files:
@@ -83,7 +83,7 @@ class WarmupCommand(Command):
 
 
 def _measurements(path: Path) -> list[Measurement]:
-    """The whole measurements of a file or a run directory. Raises ReportError."""
+    """The measurements in a record file or a run directory. Raises ReportError."""
     from reports.readers.codec import measurements
     from reports.readers.text import record_texts
 

@@ -1,4 +1,4 @@
-"""Shared by the commands: options, reading with notes, printing, expectations, the twelve rules.
+"""Functions that commands share: options, reading, printing, expectations, the twelve rules.
 
 Results go to stdout, notes to stderr.
 """
@@ -44,12 +44,12 @@ class RunOptions(LogOptions):
 
 
 def rows_of(options: RunOptions) -> list[Measurement]:
-    """The rows of all files, whose notes are printed. Raises ReportError."""
+    """Read the rows of all files and print notes on stderr. Raises ReportError."""
     return [row for path in options.files for row in read_noting(path, options.ranks).rows]
 
 
 class MachineOptions(OptionGroup):
-    """What is drawn beside the rows: a bound, and the machine."""
+    """What figures show in addition to the rows: a bound, and the machine."""
 
     limit: str | None = option(
         "--limit RATE  bound on busbw for rows that have none of their own, such as 480GB/s"
@@ -63,7 +63,7 @@ class MachineOptions(OptionGroup):
 
 
 def read_noting(path: Path, ranks: int | None) -> Reading:
-    """A file, with its notes said on stderr, the first twenty of them. Raises ReportError."""
+    """Read a file and print its first twenty notes on stderr. Raises ReportError."""
     if ranks is not None and ranks < 1:
         raise ReportError(f"--ranks {ranks}: at least 1")
     reading = read(path, ranks)
@@ -77,13 +77,13 @@ def read_noting(path: Path, ranks: int | None) -> Reading:
 
 
 def _lacks_ranks(row: Measurement) -> bool:
-    """Whether a row has no bus bandwidth for want of the number of ranks."""
+    """True if a row has no busbw because its number of ranks is unknown."""
     rated = row.algbw_bytes_per_s is not None and row.busbw_bytes_per_s is None
     return rated and row.ranks is None
 
 
 def make_folder(path: Path) -> None:
-    """A folder for figures, where it is missing. Raises ReportError."""
+    """Create a folder for figures if it is missing. Raises ReportError."""
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
@@ -91,17 +91,17 @@ def make_folder(path: Path) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line on stderr, without escapes."""
+    """Print a line on stderr, with ``?`` for control characters."""
     print(f"reports: {make_printable(text)}", file=sys.stderr)
 
 
 def console() -> Console:
-    """The terminal, as wide as it is (``COLUMNS`` says otherwise)."""
+    """A console as wide as the terminal, or as the variable ``COLUMNS`` says."""
     return open_console(highlight=False, emoji=False, soft_wrap=False)
 
 
 def print_table(screen: Console, shown: RenderedTable) -> None:
-    """A table with its heading and its footnote."""
+    """Print a table with its heading and footnote."""
     screen.print(shown.heading, style="bold", markup=False, soft_wrap=True)
     screen.print(shown.table)
     if shown.footnote:
@@ -110,19 +110,19 @@ def print_table(screen: Console, shown: RenderedTable) -> None:
 
 
 def ascii_only() -> bool:
-    """Whether stdout cannot show block characters."""
+    """True if stdout cannot show block characters."""
     return not (sys.stdout.encoding or "ascii").lower().startswith("utf")
 
 
 class Wanted(NamedTuple):
-    """Rules, and what ``limit`` stands for in them, in bytes per second."""
+    """Rules, and the value of ``limit`` in them in bytes per second."""
 
     rules: Sequence[Expectation]
     limit: float | None
 
 
 class ExpectOptions(OptionGroup):
-    """The rules that rows are held against."""
+    """The rules that rows are checked against."""
 
     expect: tuple[str, ...] = option(
         "--expect RULE  exit with status 1 when a row misses it: 'allreduce,>=64M: busbw >="
@@ -135,7 +135,7 @@ class ExpectOptions(OptionGroup):
 
 
 def wanted(options: ExpectOptions) -> Wanted:
-    """The rules in the options, parsed before anything is read or printed. Raises ReportError."""
+    """Parse the rules in the options. Raises ReportError."""
     from reports.analysis.expect import from_file, parse_rate
     from reports.analysis.expect import parse_rule as parse
 
@@ -149,7 +149,7 @@ def wanted(options: ExpectOptions) -> Wanted:
 
 
 def expect(wanted: Wanted, rows: Sequence[Measurement]) -> int:
-    """Hold rows against the rules; 1 when one is not kept, with what failed, by node."""
+    """Check rows against the rules and print failures by node. Returns 1 if any rule is broken."""
     from reports.analysis.expect import check
 
     if not wanted.rules:
@@ -169,7 +169,7 @@ def expect(wanted: Wanted, rows: Sequence[Measurement]) -> int:
 
 
 def _who(rows: Sequence[Measurement]) -> None:
-    """Name the slow one of several nodes, if the ranks' own times show it."""
+    """Print which rank or node is slow, if the ranks' own times show it."""
     if any(r.per_rank_s for r in rows):
         from reports.analysis.stragglers import culprits
 
@@ -187,7 +187,7 @@ class RuleOptions(OptionGroup):
 
 
 def print_rules(terminal: Console, rules: Sequence[Rule], options: RuleOptions) -> None:
-    """Print the verdicts on what was just reported."""
+    """Print the verdicts on the rules: one line, or a table with ``--rules``."""
     from reports.analysis.quality import in_one_line
 
     if not options.rules:

@@ -1,4 +1,4 @@
-"""``python -m reports model`` and ``accuracy``: measured times beside predicted ones."""
+"""``python -m reports model`` and ``accuracy``: compare measured with predicted times."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ModelCommand(RunOptions, Command):
             ends = (self.minbytes or "1M", self.maxbytes or "64M")
             low, high = map(parse_size, ends)
             sizes = sweep_sizes(low, high, factor=self.stepfactor, step=None)
-        # Beside measurements an assumed network would say nothing.
+        # With measurements, predictions for an assumed network would have no meaning.
         predict, notes = open_machine(self.fit, assume=not rows)
         comparison = compare(rows, ranks, sizes, predict)
         terminal = console()
@@ -104,7 +104,7 @@ def _tables(comparison: LawComparison, width: int) -> list[RenderedTable]:
 
 
 def _growths(comparison: LawComparison, width: int) -> list[RenderedTable]:
-    """The growth of time with P for each algorithm and size, as exponents."""
+    """A table of the growth of time with P, as exponents, by algorithm and size."""
     from busbar.tables import render_rich
     from busbar.units import format_size
 
@@ -141,7 +141,7 @@ class AccuracyCommand(RunOptions, Command):
     format: str = option("--format", "table", choices=("table", "md", "csv"))
 
     def run(self) -> int:
-        """Print the table; 2 when there is nothing that the fit could be held against."""
+        """Print the table. Raises ReportError if no measured row has a prediction."""
         from reports.analysis.predicted import open_fit, sources
         from reports.tables import accuracy
 
@@ -184,7 +184,7 @@ def _setting(row: Measurement) -> str:
 
 
 def _by_fit(rows: Sequence[Measurement], fit: Fit) -> list[AccuracyPoint]:
-    """The rows that the fit's transport carried, with predictions; says what is left out."""
+    """Rows of the fit's transport with predictions. Prints which rows are left out."""
     from reports.analysis.predicted import predictions
     from reports.tables.accuracy import AccuracyPoint
 

@@ -1,4 +1,4 @@
-"""``python -m reports show``, ``import`` and ``md``: rows as tables, or in another form."""
+"""``python -m reports show``, ``import`` and ``md``: rows as tables or in another format."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
     )
 
     def run(self) -> int:
-        """Print each file's tables; 1 when an expectation is not kept."""
+        """Print each file's tables. Returns 1 if an expectation is missed."""
         return self._tables() if self.format == "table" else self._document()
 
     def _document(self) -> int:
-        """Print the rows of all files as one text. Raises ReportError with rules."""
+        """Print the rows of all files as one text. Raises ReportError if rules are given."""
         from reports.analysis.launches import over_launches
         from reports.exports.formats import WRITERS
         from reports.tables.markdown import markdown
@@ -104,7 +104,7 @@ class ImportCommand(LogOptions, Command):
     out: Path | None = option("--out  write into this file: .csv, .json or .jsonl")
 
     def run(self) -> int:
-        """The rows of all files in one form; 2 when a file had none, after reading the others."""
+        """Write the rows of all files in one format. Returns 2 if a file could not be read."""
         from reports.exports.formats import WRITERS
 
         form = self.format

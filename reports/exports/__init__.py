@@ -1,1 +1,1 @@
-"""Records and rows, written."""
+"""Writers: records and rows to files, and nccl-tests' table."""

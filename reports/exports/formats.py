@@ -1,7 +1,7 @@
-"""Pure functions from measurements to bytes, and from rows of any log to text.
+"""Convert measurements to bytes, and rows of any log to text. Pure functions.
 
-`reports.exports.store` has those to bytes by the file's ending. Rows of any log become CSV, JSON
-and JSON lines with the columns of the DataFrame.
+`reports.exports.store` chooses the format of measurements by the file's ending. Rows of any log
+become CSV, JSON or JSON lines with the columns of the DataFrame.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from reports.statistics.quantities import bandwidths, center
 
 
 def to_object(value: Mapping[str, Any]) -> bytes:
-    """One JSON object, for people to read."""
+    """A mapping as an indented JSON object."""
     return json.dumps(value, indent=1).encode() + b"\n"
 
 
 class CsvLines:
-    """One line a measurement with derived figures; raw times are left to the other forms."""
+    """CSV with one line per measurement and derived figures, but without raw times."""
 
     def __init__(self) -> None:
         self._started = False
 
     def lines(self, measurements: Iterable[Measurement]) -> bytes:
-        """The bytes to append; the names of the columns come with the first."""
+        """The bytes to append; the first call begins with the names of the columns."""
         lines: list[list[Any]] = [] if self._started else [list(CSV)]
         self._started = True
         for row in measurements:
@@ -46,9 +46,9 @@ def to_csv(measurements: Iterable[Measurement]) -> bytes:
 
 
 def nccl_json(measurements: Sequence[Measurement], statistic: str = "median") -> bytes:
-    """The document of ``-J``: the shape of nccl-tests' JSON (version 4), no environment.
+    """The document of ``-J``, in the layout of nccl-tests' JSON (version 4), without environment.
 
-    ``statistic``: what its times are of the iterations, as in the printed rows.
+    ``statistic``: whether its times are medians or means of the iterations, as in printed rows.
     """
     wrong = sum(one.wrong or 0 for one in measurements)
     environment = measurements[0].run.environment if measurements else {}
@@ -66,7 +66,7 @@ def nccl_json(measurements: Sequence[Measurement], statistic: str = "median") ->
 
 
 def _devices(one: Measurement) -> list[dict[str, object]]:
-    """A device a rank, as nccl-tests list them: from them a reader has the number of ranks."""
+    """One device per rank, as in nccl-tests' JSON. Readers count them to get the rank count."""
     environment, ranks = one.run.environment, one.ranks or 0
     hosts, mapping = environment.get("hosts") or [""], environment.get("mapping") or {}
     nodes, gpus = mapping.get("node") or [0] * ranks, mapping.get("gpu") or [""] * ranks
@@ -109,7 +109,7 @@ def _nccl_result(pair: Placements, statistic: str) -> dict[str, object]:
 
 
 def rows_csv(rows: Sequence[Measurement]) -> str:
-    """One line a row; lists are joined with ``;``, missing values stay empty."""
+    """Rows as CSV, one line each. Lists are joined with ``;``, missing values are empty."""
 
     def cell(value: Any) -> Any:
         return ";".join(map(str, value)) if isinstance(value, tuple) else value
@@ -118,12 +118,12 @@ def rows_csv(rows: Sequence[Measurement]) -> str:
 
 
 def rows_json(rows: Sequence[Measurement]) -> str:
-    """One JSON list."""
+    """Rows as a JSON list of objects."""
     return json.dumps([as_mapping(r) for r in rows], indent=1) + "\n"
 
 
 def rows_jsonl(rows: Sequence[Measurement]) -> str:
-    """One JSON object a line."""
+    """Rows as JSON lines, one object per line."""
     return "".join(json.dumps(as_mapping(r)) + "\n" for r in rows)
 
 

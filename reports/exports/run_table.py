@@ -1,8 +1,8 @@
-"""The rows of a run as nccl-tests print them, in their exact layout, and as a compact table.
+"""The rows of a run as text, in the exact layout of nccl-tests or as a compact table.
 
-Parsers of nccl-tests read the first. Layout of nccl-tests 2.19: comment lines start with ``#``; a
+Layout of nccl-tests 2.19, which parsers of nccl-tests can read: comment lines start with ``#``; a
 row is ``%12li  %12li  %8s  %6s  %6s`` and then, per placement, ``  %7s  %6s  %6s  %6g``. The
-compact table is for narrow terminals: one line for each placement. Nothing parses it.
+compact table is for narrow terminals, has one line per placement, and is not meant to be parsed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LIMIT = 6
 
 @dataclass(frozen=True)
 class Banner:
-    """The lines above a table. ``devices`` are (rank, pid, host, name).
+    """The contents of the lines above a table. ``devices`` are (rank, pid, host, name).
 
-    ``slots``: each rank's device number and PCI address, without devices left out. ``group``: the
-    number of the group that the ranks are, of several that run at once. ``above``: an earlier table
-    of the run has the list of devices, and this one refers to it. ``graph``: whether iterations are
+    ``slots``: each rank's device number and PCI address; empty without devices. ``group``: number
+    of the ranks' group, if several groups run at once. ``above``: True if an earlier table of the
+    run lists the devices, so that this one only refers to it. ``graph``: whether iterations are
     replayed from captured graphs. ``validation``: iterations that are checked after the timed ones.
     """
 
@@ -53,9 +53,9 @@ class Banner:
 
 
 def number(value: float, width: int) -> str:
-    """A number in ``width`` characters with as many decimals as fit, as nccl-tests prints it.
+    """A number in ``width`` characters with up to two decimals, as nccl-tests prints it.
 
-    Below 1 it has three significant digits, as far as they fit: a link of 200 Mbit/s is 0.025 GB/s.
+    Below 1 it has three significant digits if they fit: a link of 200 Mbit/s is 0.025 GB/s.
     """
     small = 2 - floor(log10(abs(value))) if 1e-99 < abs(value) < 1 else 2
     for decimals in range(min(small, width), -1, -1):
@@ -66,7 +66,7 @@ def number(value: float, width: int) -> str:
 
 
 def header(banner: Banner, per_iteration: bool = False, limit: bool = False) -> list[str]:
-    """The lines above the rows; ``limit``: with columns of ours to the right of the last one."""
+    """The lines above the rows. ``limit``: with the two further columns ``limit%`` at the end."""
     iterations = "auto" if banner.iterations is None else str(banner.iterations)
     lines = [
         f"# {banner.version}",
@@ -86,7 +86,7 @@ def _devices(banner: Banner) -> list[str]:
     slots = banner.slots or [(0, "0000:00:00.0")] * len(banner.devices)
     return [
         "# Using devices",
-        # nccl-tests leaves the PCI function out.
+        # nccl-tests prints PCI addresses without the function.
         *(
             f"#  Rank {rank:2d} Group {banner.group:2d} Pid {pid:6d} on {host:>10}"
             f" device {index:2d} [{bus.partition('.')[0]}] {name}"
@@ -96,7 +96,7 @@ def _devices(banner: Banner) -> list[str]:
 
 
 def columns(per_iteration: bool, limit: bool) -> list[str]:
-    """The lines that name the columns; the last has their units and is as wide as a row."""
+    """The lines with names of the columns; the last one has the units and a row's width."""
     names = ["time", "algbw", "busbw", "#wrong"]
     units = ["(us)", "(GB/s)", "(GB/s)", ""]
     blank = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}"
@@ -157,7 +157,7 @@ def row(
 
 
 def _of_limit(one: Measurement | None, statistic: str) -> str:
-    """The share of what the measured memory roofline allows, in per cent."""
+    """The share of the measured memory roofline in per cent; ``N/A`` if not known."""
     seconds = None if one is None else center(one, statistic)
     if one is None or one.limit_s is None or not seconds:
         return "N/A"
@@ -187,7 +187,7 @@ _MOST_KINDS = 4
 
 
 def compact_header(banner: Banner, setting: str) -> list[str]:
-    """The lines above the rows. ``setting``: the type and whatever else all rows share."""
+    """The lines above the rows. ``setting``: the type and other settings that all rows share."""
     checked = "" if banner.validation else ", unchecked"
     lines = [f"# {banner.program}: {setting}, {len(banner.devices)} ranks{checked}"]
     if not banner.above:
@@ -200,7 +200,7 @@ def compact_header(banner: Banner, setting: str) -> list[str]:
 
 
 def compact_rows(pair: Placements, statistic: str = "median", setting: str = "") -> list[str]:
-    """A line for each placement that was asked for; ``setting`` stands behind the first."""
+    """A line for each placement that was run; ``setting`` is appended to the first line."""
     lines = [
         _compact_line(
             (str(one.size) if at == 0 else "", one.placement, *_compact_figures(one, statistic))
@@ -218,7 +218,7 @@ def _compact_figures(one: Measurement, statistic: str) -> tuple[str, ...]:
     seconds = center(one, statistic)
     if seconds is None:
         return ("N/A",) * 5
-    # Below this a call takes its latency, whatever it moves.
+    # Below this size a call takes its latency, so a rate has no meaning.
     rated = (one.size or 0) >= LATENCY_BOUND
     busbw = number(bandwidths(one, seconds)[1] / 1e9, 7).strip() if rated else "-"
     share = of_limit(seconds, one.limit_s) if one.limit_s and seconds else None

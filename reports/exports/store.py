@@ -1,8 +1,8 @@
-"""Writes results row by row, so that a killed run keeps its rows; no other module writes them.
+"""Write results to disk row by row, so that a killed run keeps its rows.
 
 JSON lines and CSV are appended to: a row is one write and is then synced to disk, so a power cut
-loses at most that row. JSON and Parquet have an end, so the whole file is written to a temporary
-file, which then replaces the old one.
+loses at most that row. JSON and Parquet cannot be appended to, so the whole file is written to a
+temporary file, which then replaces the old one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reports.records.measurement import Measurement
 
 __all__ = ["Directory", "Sink", "Store", "StoreError", "nccl_sink", "sink", "write"]
 
-#: What may stand in a run directory, by the name without its number.
+#: The files in a run directory, by names without a number.
 RECORDS, ENVIRONMENT, TOPOLOGY, OUTPUT = (
     "records.jsonl", "environment.json", "topology.json", "output.txt",
 )  # fmt: skip
@@ -32,14 +32,14 @@ RECORDS, ENVIRONMENT, TOPOLOGY, OUTPUT = (
 
 Row = Sequence[Measurement]
 """The measurements of one case: its placements."""
-#: What makes the bytes to append for a row.
+#: A function that returns the bytes to append for a row.
 Lines = Callable[[Row], bytes]
 
 
 class Earlier(NamedTuple):
-    """What a file begins with: ``lines`` as they stand in it, then ``rows`` of earlier launches.
+    """The content that a file begins with: ``lines``, then ``rows`` of earlier launches.
 
-    ``lines``: of JSON lines, unpacked and whole, which are written again byte for byte.
+    ``lines``: complete JSON lines, uncompressed, which are written unchanged.
     """
 
     rows: Row = ()
@@ -50,24 +50,24 @@ _NOTHING = Earlier()
 
 
 class Sink(Protocol):
-    """A file, or a folder of files, that results go to."""
+    """A file, or a folder of files, to which results are written."""
 
     path: Path
 
     def add(self, row: Row) -> None:
-        """Put a row on disk. Raises OSError."""
+        """Write a row to disk. Raises OSError."""
         ...
 
     def close(self) -> None:
-        """The run is over. Raises OSError."""
+        """Finish the file at the end of the run. Raises OSError."""
         ...
 
 
 class Appended:
-    """A file that grows by whole rows; the first row replaces what the file held before.
+    """A file to which rows are appended; the first row replaces the file's old content.
 
-    ``form`` makes what turns rows into lines. ``earlier``: what stands before them. Where the file
-    is gone, all of it is written anew.
+    ``form``: creates the function that turns rows into lines. ``earlier``: content before the rows.
+    If the file has been deleted meanwhile, all of it is written again.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Appended:
         self._earlier_lines = earlier.lines
         self._claim = Claim(path)
         self._file = _growing(path, self._anew)
-        # A pipe or terminal has received them already.
+        # A pipe or terminal has received earlier rows already.
         self._rows = [] if self._file.special else list(earlier.rows)
         self._begin()
 
@@ -91,14 +91,14 @@ class Appended:
         self._packer = zlib.compressobj(wbits=31) if self._packed else None
 
     def _anew(self) -> bytes:
-        """The whole file; no other run may have begun to write it meanwhile."""
+        """The whole file's bytes. Raises StoreError if another run writes the file meanwhile."""
         self._claim.renew()
         self._begin()
         return self._bytes(self._earlier_lines + self._lines(self._rows))
 
     def _bytes(self, data: bytes) -> bytes:
-        """What of the file these lines are."""
-        if self._packer is not None:  # flushed, so that all up to here can be unpacked
+        """Lines as bytes of the file, compressed if the file is."""
+        if self._packer is not None:  # flushed, so that a killed run's file can be decompressed
             data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         return data
 
@@ -111,7 +111,7 @@ class Appended:
         """See `Sink.close`."""
         try:
             if self._file.began and self._rows:
-                self._file.grow(lambda: b"")  # written anew where it is gone
+                self._file.grow(lambda: b"")  # writes the file again if it was deleted
                 if self._packer is not None:
                     self._file.grow(partial(self._packer.flush, zlib.Z_FINISH))
         finally:
@@ -120,7 +120,7 @@ class Appended:
 
 
 class Rewritten:
-    """A file written anew with every row, after ``earlier`` ones: for forms that have an end."""
+    """A file that is rewritten with every row, after ``earlier`` rows: JSON and Parquet."""
 
     def __init__(
         self,
@@ -135,13 +135,13 @@ class Rewritten:
         self._file = _growing(path, lambda: b"") if special(path) else None
 
     def add(self, row: Row) -> None:
-        """See `Sink.add`; a pipe or device cannot be written anew, and gets all at the end."""
+        """See `Sink.add`. A pipe or device cannot be rewritten, and gets all rows at the end."""
         self._rows.extend(row)
         if self._file is None:
             self._write()
 
     def _write(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)  # it was there at the start
+        self.path.parent.mkdir(parents=True, exist_ok=True)  # may have been deleted since the start
         self._claim.renew()
         replace(self.path, self._export(self._rows))
 
@@ -159,11 +159,11 @@ class Rewritten:
 
 
 class Directory:
-    """A run directory: records, environment, topology, and what the run printed.
+    """A run directory: records, environment, topology, and the run's printed output.
 
-    A folder that holds a run already gets the next one beside it: ``records-2.jsonl``. One that
-    holds other files is refused. ``topology`` gives the machine's description as JSON text, or
-    None; it is asked with the first row.
+    In a folder that has a run already, the files get a number: ``records-2.jsonl``. Raises
+    StoreError if the folder has other files and no run. ``topology``: returns the machine's
+    description as JSON text, or None; called with the first row.
     """
 
     def __init__(self, path: Path, topology: Callable[[], str | None] = lambda: None) -> None:
@@ -178,11 +178,11 @@ class Directory:
         self._records = Appended(self._named(RECORDS), lambda: Writer().lines)
         self._said: list[str] = []
         self._output = _growing(self._named(OUTPUT), self._printed)
-        #: What stands there once, from the first row on.
+        #: Files that are written once, with the first row.
         self._facts: dict[Path, bytes] = {}
 
     def _claimed(self) -> int:
-        """The first number that is free, claimed by making its file of records."""
+        """Claim the first free number by creating its file of records; returns the number."""
         for self._number in count(1):
             with contextlib.suppress(FileExistsError):
                 self._named(RECORDS).touch(exist_ok=False)
@@ -210,7 +210,7 @@ class Directory:
                 replace(path, data)
 
     def say(self, lines: Iterable[str]) -> None:
-        """Keep lines that the run printed."""
+        """Append lines that the run printed to the output file."""
         text = "".join(f"{line}\n" for line in lines)
         self._said.append(text)
         self._output.grow(text.encode, wait=False)
@@ -226,7 +226,7 @@ class Directory:
 
 
 def _growing(path: Path, whole: Callable[[], bytes]) -> GrowingFile:
-    """Raises StoreError."""
+    """Open a growing file. Raises StoreError if it cannot be written."""
     try:
         return GrowingFile(path, whole)
     except OSError as error:
@@ -254,11 +254,11 @@ def sink(
     topology: Callable[[], str | None] = lambda: None,
     earlier: Earlier = _NOTHING,
 ) -> Sink:
-    """The sink that ``--out`` names: a file by its ending, or a run directory (``DIR/``, existing).
+    """The sink for the value of ``--out``: a file by its ending, or a run directory (``DIR/``).
 
-    ``topology``: see `Directory`. ``earlier``: what a file begins with; a directory has a record
-    of each launch. Raises StoreError with the endings there are,
-    or where nothing can be written, and MissingLibrary.
+    ``topology``: see `Directory`. ``earlier``: what a file begins with; not used for a directory,
+    which has a file of records per launch. Raises StoreError if the ending is unknown or nothing
+    can be written, and MissingLibrary.
     """
     path = Path(target)
     if target.endswith("/") or path.is_dir():
@@ -273,15 +273,14 @@ def sink(
 
 
 def nccl_sink(path: Path, statistic: str) -> Sink:
-    """The sink that ``-J`` names: nccl-tests' JSON, its times the median or mean as printed."""
+    """The sink for the value of ``-J``: nccl-tests' JSON with median or mean times."""
     return Rewritten(path, partial(nccl_json, statistic=statistic))
 
 
 class Store:
-    """All that a run's results go to. Raises StoreError, naming the file, when one fails.
+    """All sinks of a run. Methods raise StoreError, naming the file, if writing fails.
 
-    A run may be ended by one thread while another measures: each call is whole, and after `close`
-    nothing more is written.
+    Thread-safe: one thread may close it while another measures. After `close` nothing is written.
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
@@ -289,15 +288,15 @@ class Store:
         self._lock = Lock()
 
     def add(self, row: Row) -> None:
-        """Keep a row: on return it is on disk everywhere."""
+        """Write a row to all sinks. On return it is on disk."""
         self._each(lambda one: one.add(row))
 
     def say(self, lines: Sequence[str]) -> None:
-        """Keep what the run printed, in run directories."""
+        """Write lines that the run printed to all run directories."""
         self._each(lambda one: one.say(lines) if isinstance(one, Directory) else None)
 
     def close(self) -> None:
-        """The run is over."""
+        """Close all sinks at the end of the run."""
         with self._lock:
             sinks, self._sinks = self._sinks, []
             _each(sinks, lambda one: one.close())

@@ -1,1 +1,1 @@
-"""Figures for print and slides."""
+"""Figures for print and slides, drawn by matplotlib."""

@@ -1,4 +1,4 @@
-"""Shared by all figures: a canvas, axes of ranks and of sizes, saving."""
+"""Functions that all figures share: create a canvas, set up axes, save."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-#: A legend inside the axes; lines that pass behind are read past.
+#: Style of a legend inside the axes. Its box is nearly opaque, so that lines behind are faint.
 LEGEND: Mapping[str, Any] = {"fontsize": 7, "edgecolor": "none", "framealpha": 0.85}
 _MOST_SIZES = 8
 _DECADES = 1e3
-#: Panels whose axes end within this factor of each other have a common axis.
+#: Panels share one axis if their upper ends are within this factor.
 _NEAR = 2.0
 
 
 def canvas(wide: float, high: float) -> Figure:
-    """An empty figure, in inches. Raises MissingLibrary without matplotlib."""
+    """An empty figure of this size in inches. Raises MissingLibrary without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -38,12 +38,12 @@ def saved(figure: Figure, form: str, dpi: int = 130) -> bytes:
 
 
 def faint_grid(axes: Axes) -> None:
-    """Lines to read values by, which no series is taken for."""
+    """Draw a grid so faint that it is not taken for data."""
     axes.grid(alpha=0.25, linewidth=0.6)
 
 
 def ranks_axis(axes: Axes, ranks: Iterable[int], label: str = "ranks") -> None:
-    """Numbers of ranks, logarithmic, each with its tick."""
+    """Make the x axis a logarithmic axis of rank counts with a tick for each."""
     counts = sorted(set(ranks))
     axes.set_xscale("log", base=2)
     axes.set_xticks(counts, [str(n) for n in counts], minor=False)
@@ -52,7 +52,7 @@ def ranks_axis(axes: Axes, ranks: Iterable[int], label: str = "ranks") -> None:
 
 
 def sizes_axis(axes: Axes, sizes: Iterable[int], label: str = "size (bytes)") -> None:
-    """Sizes, logarithmic, at most eight of them with a tick."""
+    """Make the x axis a logarithmic axis of sizes with at most eight ticks."""
     every = sorted(set(sizes))
     shown = every[:: -(-len(every) // _MOST_SIZES) or 1]
     axes.set_xscale("log", base=2)
@@ -62,9 +62,9 @@ def sizes_axis(axes: Axes, sizes: Iterable[int], label: str = "size (bytes)") ->
 
 
 def times_axis(axes: Axes, along_x: bool = False) -> None:
-    """Times, logarithmic, in us as data and with their units as ticks: 1, 2, 5, 10 us.
+    """Make the y (or x) axis a logarithmic axis of times, with data in us and ticks with units.
 
-    Over more than three decades a tick for each decade.
+    Ticks are at 1, 2, 5, 10 us, or at each decade if the axis has more than three.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -79,12 +79,12 @@ def times_axis(axes: Axes, along_x: bool = False) -> None:
 
 
 def tick_time(seconds: float) -> str:
-    """A time at a tick, without digits that say nothing: ``2 us``, ``0.5 us``."""
+    """The text of a tick without trailing zeros, such as ``2 us`` or ``0.5 us``."""
     return re.sub(r"\.0+ |(?<=\.\d)0+ ", " ", format_seconds(seconds))
 
 
 def same_axes(panels: Sequence[Axes]) -> None:
-    """Give panels one vertical axis; each its own where values of one would be lost on it."""
+    """Give panels the same y axis, unless the values of one would be too small to see on it."""
     used = [axes for axes in panels if axes.has_data()]
     limits = [axes.get_ylim() for axes in used]
     tops = [high for _, high in limits]

@@ -1,4 +1,4 @@
-"""Figures of a run for print and slides, by matplotlib: one file for each kind and row group.
+"""Figures of a run, drawn by matplotlib: one file for each kind of figure and group of rows.
 
 Colours are Okabe and Ito's, which colour-blind readers can distinguish; markers differ too.
 """
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: With more lines than this the legend stands below the axes.
+#: With more lines than this the legend is placed below the axes.
 MOST_INSIDE = 8
-#: Where iterations differ by more than this factor, their axis is logarithmic.
+#: If iterations differ by more than this factor, their axis is logarithmic.
 _WIDE = 20
 
 
 def _marks(series: Sequence[PlotLine]) -> list[str]:
-    """The legend of the marks in a figure."""
+    """Explanations of the special marks (hollow, asterisk) that occur in a figure."""
     rows = [r for s in series for r in s.rows]
     marks = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
     return marks + ["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)
@@ -54,7 +54,7 @@ def _marks(series: Sequence[PlotLine]) -> list[str]:
 def _hollow(
     axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[float], ys: Sequence[float]
 ) -> None:
-    """Empty the marks of points whose ranks shared cores."""
+    """Draw hollow markers on points whose ranks shared cores."""
     at = [n for n, r in enumerate(rows) if r.oversubscribed]
     style = {**s.style, "linestyle": "none", "markerfacecolor": "white", "zorder": 3}
     if at:
@@ -62,7 +62,7 @@ def _hollow(
 
 
 def _legend(axes: Axes, *more: str, below: bool = False) -> None:
-    """Names of lines: inside where it is free, below the axes when asked or when they are many."""
+    """Draw the legend inside the axes, or below them if ``below`` or if there are many lines."""
     _, names = axes.get_legend_handles_labels()
     title = fill("; ".join(more), 80 if below else 45) or None
     common: dict[str, Any] = {**LEGEND, "title_fontsize": 7, "title": title}
@@ -80,7 +80,7 @@ def _rates(r: Measurement) -> tuple[float, float]:
 
 
 def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[int]) -> None:
-    """Busbw in GB/s, with its intervals as a band in the colour of the line."""
+    """Draw busbw in GB/s with its 95 % intervals as a band in the same colour."""
     rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in rows]
     axes.plot(xs, rates, label=s.name, **s.style)
     _hollow(axes, s, rows, xs, rates)
@@ -108,7 +108,7 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     if bounds:
         _bound(axes, bounds, f"bound, at most {max(bounds.values()):.3g} GB/s")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
-    # Of lines: a wide band would leave no room for them.
+    # Limits come from lines only: a wide band would compress the lines.
     axes.set_ylim(
         0, 1.06 * max(float(y) for line in axes.lines for y in np.asarray(line.get_ydata()))
     )
@@ -124,7 +124,7 @@ def _bound(axes: Axes, bounds: Mapping[int, float], label: str) -> None:
 
 
 def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Measurement]) -> None:
-    """The fitted time as busbw: the bus factor is that of the rows themselves."""
+    """Draw the fitted time converted to busbw, with the bus factor of the rows."""
     timed = [r for r in rows if r.time_s and r.busbw_bytes_per_s and r.size]
     fit = fitted(timed) if s.bright else None
     if fit is None:
@@ -160,7 +160,7 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     times_axis(axes)
     axes.set_ylabel("time")
-    # Times rise from corner to corner, and the bound takes what is left.
+    # Lines run from corner to corner, so that a legend has no room inside.
     notes = ("bar: 95 % interval", "dotted: fit alpha + size / rate, by ranges")
     _legend(axes, *notes, *_marks(series), below=True)
     return True
@@ -169,7 +169,7 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
 def _with_bars(
     axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[int], label: str
 ) -> None:
-    """Times in us, with their intervals as bars."""
+    """Draw times in us with their 95 % intervals as error bars."""
     times = [(r.time_s or 0.0) * 1e6 for r in rows]
     axes.plot(xs, times, label=label, **s.style)
     _hollow(axes, s, rows, xs, times)
@@ -187,7 +187,7 @@ def _with_bars(
 
 
 def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
-    """The iterations of the largest size that most algorithms have, each against its own share."""
+    """Draw the cumulative distribution of iterations at the largest size that most lines have."""
     sizes = [r.size or 0 for s in series for r in s.rows if len(r.times_s) > 1]
     if not sizes:
         return False
@@ -207,12 +207,12 @@ def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     unit = "" if axes.get_xscale() == "log" else " (us)"
     axes.set_xlabel(f"time of an iteration at {format_size(size)}{unit}")
     axes.set_ylabel("share of iterations")
-    _legend(axes, below=True)  # steps cross all of the axes, and leave no corner free
+    _legend(axes, below=True)  # lines cross the whole area and leave no corner free
     return True
 
 
 def _plain(metric: Metric, axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
-    """A metric of another benchmark, in its unit (seconds as us), against size."""
+    """Draw a metric of another benchmark against size, in its unit (seconds in us)."""
     timed = metric.form is format_seconds
     scale = 1e-6 if timed else metric.scale
     for s in series:
@@ -232,8 +232,8 @@ def _plain(metric: Metric, axes: Axes, series: Sequence[PlotLine], limit: float 
     return True
 
 
-#: Kind of figure to what draws it: axes, series of one placement, a bound on busbw in bytes per
-#: second; False when there was nothing to draw.
+#: The function that draws each kind of figure, from axes, lines of one placement, and a bound on
+#: busbw in bytes per second. It returns False if there is nothing to draw.
 FIGURES: Mapping[str, Callable[[Axes, Sequence[PlotLine], float | None], bool]] = {
     "busbw": _busbw,
     "latency": _latency,
@@ -243,13 +243,13 @@ FIGURES: Mapping[str, Callable[[Axes, Sequence[PlotLine], float | None], bool]] 
 
 
 def scaling(rows: Sequence[Measurement], palette: Palette) -> Figure | None:
-    """Time at the least size and busbw at the largest that most rank counts have, against ranks.
+    """Time at the smallest and busbw at the largest size that most rank counts have, over ranks.
 
-    Out-of-place where both placements were measured. None for fewer than two rank counts.
+    Shows out-of-place if both placements were measured. None for fewer than two rank counts.
     """
     places = {r.placement for r in rows}
     rows = [r for r in rows if r.ranks and r.placement == ("out" if "out" in places else "in")]
-    rows = [r for r in rows if r.size] or [r for r in rows if r.size == 0]  # as of a barrier
+    rows = [r for r in rows if r.size] or [r for r in rows if r.size == 0]  # 0: a barrier
     counts = {r.ranks or 0 for r in rows}
     shared = {
         size: len({r.ranks for r in rows if r.size == size}) for size in {r.size or 0 for r in rows}
@@ -283,7 +283,7 @@ _MOST_NAMES = 32
 
 
 def heat_map(matrix: Pairs) -> Figure:
-    """Rows send to columns. Dark is bad, whatever the quantity; slow pairs have a frame."""
+    """A heat map of a matrix; rows send to columns. Dark is bad; slow pairs have a frame."""
     from matplotlib.patches import Rectangle
 
     p, (title, unit, cells) = len(matrix.ids), shown(matrix)
@@ -321,11 +321,11 @@ def figures(
     limit: float | None = None,
     machine: MachinePart | None = None,
 ) -> dict[str, bytes]:
-    """Name of a file to its content: one figure a kind and measured thing.
+    """Draw all figures of rows. Returns file contents by name, one for each kind and setting.
 
-    An algorithm has one colour in all of them. ``limit`` (bytes per second) bounds busbw where a
-    row has no limit of its own; ``machine`` adds a heat map for each matrix that was measured on
-    it. Raises MissingLibrary without matplotlib, ReportError when there is nothing to draw.
+    An algorithm has the same colour in all of them. ``limit`` (bytes per second) bounds busbw of
+    rows without a limit of their own; ``machine`` adds a heat map for each matrix that was measured
+    on it. Raises MissingLibrary without matplotlib, ReportError if there is nothing to draw.
     """
     drawn = [r for r in rows if is_measured(r)]
     palette = Palette.of(drawn)
@@ -348,7 +348,7 @@ def figures(
 def _groups(
     rows: Sequence[Measurement], names: Sequence[str]
 ) -> dict[tuple[str, ...], list[Measurement]]:
-    """Rows by what they measured, in words."""
+    """Group rows by these fields; keys are the fields as texts."""
 
     def words(r: Measurement) -> tuple[str, ...]:
         values = {name: str(getattr(r, name) or "") for name in names}
@@ -367,16 +367,16 @@ def _group(
     form: str,
     limit: float | None,
 ) -> dict[str, bytes]:
-    """The figures of one measured thing, a panel a placement."""
+    """The figures of one setting, each with a panel per placement."""
     pictures = {}
     placements = [p for p in PLACEMENT if any(r.placement == p for r in rows)]
     series = palette.series(rows)
     for kind, draw in FIGURES.items():
-        # A legend below the axes takes room for its lines.
+        # A legend below the axes needs height.
         high = 4.6 + (0.15 * len(series) if len(series) > MOST_INSIDE - 1 else 0)
         figure = canvas(6.4 * len(placements), high)
         panels = figure.subplots(1, len(placements), squeeze=False)[0]
-        # Every series is handed to every panel, so that it keeps its style where it has no row.
+        # Every panel gets all lines, so that styles are the same in all panels.
         drawn = [
             draw(axes, [s.placed(p) for s in series], limit)
             for axes, p in zip(panels, placements, strict=True)

@@ -1,6 +1,6 @@
-"""A line of a figure: rows that differ in size only, with name, colour and fit.
+"""The lines of figures: rows that differ in size only, with name, colour and fit.
 
-Figures and pages share this, so that an algorithm has one colour in all of them.
+Figures and pages share this, so that an algorithm has the same colour in all of them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from reports.analysis.winners import winners
 from reports.records.cores import marked
 from reports.records.measurement import LIBRARY, Measurement, grouped
 
-#: Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow (too pale on
-#: white) and with a brown; black stands apart for the library's own collective, the base.
+#: Okabe and Ito's palette, which colour-blind readers can distinguish, with brown instead of yellow
+#: (too pale on white). Black is reserved for the library's own collective.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#000000")
 _LIBRARY = len(COLOURS) - 1
 MARKERS = "osD^vPX*<>phdH8"
-#: What is no series: bounds and expectations.
+#: The colour of bounds and predictions.
 QUIET = "#555555"
-#: Algorithms that stand out beside the library's where there are more than colours.
+#: Algorithms not dimmed, besides the library's, if there are more algorithms than colours.
 _MOST_LEADING = 3
 _DIM = 0.35
 _DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))
@@ -39,15 +39,15 @@ _MOST_SIZES = 64
 
 
 def algorithm_of(row: Measurement) -> str:
-    """The key of a colour: the algorithm, or the library with its own choice."""
+    """The name that determines a row's colour: the algorithm, or the library if it chose itself."""
     return row.algorithm or row.run.library or "measured"
 
 
 class Look(NamedTuple):
-    """How an algorithm looks in every figure of an input.
+    """The style of an algorithm, the same in every figure of an input.
 
-    ``place`` in ``COLOURS``; ``mark`` in ``MARKERS``, which no other algorithm has; ``bright``:
-    not dimmed.
+    ``place``: index in ``COLOURS``; ``mark``: index in ``MARKERS``, distinct among algorithms of
+    one colour; ``bright``: not dimmed.
     """
 
     place: int
@@ -56,7 +56,7 @@ class Look(NamedTuple):
 
 
 def looks(rows: Sequence[Measurement]) -> dict[str, Look]:
-    """The look of each algorithm of these rows."""
+    """The `Look` of each algorithm of these rows."""
     bright = leading(rows)
     places = colours((algorithm_of(r) for r in rows), bright)
     seen: Counter[int] = Counter()
@@ -71,8 +71,8 @@ def looks(rows: Sequence[Measurement]) -> dict[str, Look]:
 def leading(rows: Sequence[Measurement]) -> set[str]:
     """The algorithms that figures do not dim.
 
-    All, as long as each can have a colour of its own; else the library's, and the three that are
-    the fastest most often.
+    All if there are enough colours; otherwise the library's, and the three that are the fastest
+    most often.
     """
     names = {algorithm_of(r) for r in rows}
     if len(names) <= len(COLOURS):
@@ -82,10 +82,10 @@ def leading(rows: Sequence[Measurement]) -> set[str]:
 
 
 def colours(names: Iterable[str], first: Collection[str] = ()) -> dict[str, int]:
-    """Each name's place in ``COLOURS``; from the name itself, so that runs agree where they can.
+    """Each name's index in ``COLOURS``: a hash of the name, so that runs mostly agree.
 
-    Names that want one place take the next free one, those in ``first`` before the others and
-    else in alphabetical order. From the eighth name on places are shared.
+    If the place is taken, the name gets the next free one. Names in ``first`` are placed before the
+    others, otherwise in alphabetical order. From the eighth name on places are shared.
     """
     numbers: dict[str, int] = {}
     for name in sorted(set(names), key=lambda name: (name not in first, name)):
@@ -101,7 +101,7 @@ def colours(names: Iterable[str], first: Collection[str] = ()) -> dict[str, int]
 
 @dataclass(frozen=True)
 class PlotLine:
-    """Rows that one line joins, with the style of that line. ``bright``: not dimmed."""
+    """A line of a figure: its rows and its style. ``bright``: not dimmed."""
 
     name: str
     rows: tuple[Measurement, ...]
@@ -109,13 +109,13 @@ class PlotLine:
     bright: bool
 
     def placed(self, placement: str) -> PlotLine:
-        """The rows of one placement."""
+        """The same line with the rows of one placement only."""
         return replace(self, rows=tuple(r for r in self.rows if r.placement == placement))
 
 
 @dataclass(frozen=True)
 class Palette:
-    """The look of every algorithm of the input, whatever part of it a figure shows."""
+    """The `Look` of every algorithm of an input, also for figures that show part of the input."""
 
     looks: Mapping[str, Look]
 
@@ -125,9 +125,9 @@ class Palette:
         return Palette(looks(rows))
 
     def series(self, rows: Sequence[Measurement], ranks: bool = False) -> list[PlotLine]:
-        """Rows by what a line joins, in order of size (of ranks when ``ranks``).
+        """Group rows into lines, each in order of size (or of ranks if ``ranks``).
 
-        Runs of one input are one series as long as no point comes twice, as in a script's sweep.
+        Runs of one input form one line unless some point occurs twice; then each run has its own.
         """
 
         def along(r: Measurement) -> int:
@@ -168,10 +168,10 @@ def _label(row: Measurement) -> str:
 
 
 def bound_of(row: Measurement, limit: float | None = None) -> float | None:
-    """The busbw, in bytes per second, that the row cannot pass.
+    """The upper bound of a row's busbw in bytes per second; None for a row without busbw.
 
-    That of the row's own limit, the least time that its run's memory roofline allows; else
-    ``limit``.
+    It comes from the row's own limit, the least time that the run's memory roofline allows;
+    without one it is ``limit``.
     """
     if row.limit_s and row.time_s and row.busbw_bytes_per_s:
         return row.busbw_bytes_per_s * row.time_s / row.limit_s
@@ -180,7 +180,7 @@ def bound_of(row: Measurement, limit: float | None = None) -> float | None:
 
 @dataclass(frozen=True)
 class Trend:
-    """The model of a line: ``text`` in words, and its ``times`` (seconds) at ``sizes`` (bytes)."""
+    """A fitted model of a line: ``text``, and its ``times`` (seconds) at ``sizes`` (bytes)."""
 
     text: str
     sizes: tuple[float, ...]
@@ -188,10 +188,9 @@ class Trend:
 
 
 def fitted(rows: Sequence[Measurement]) -> Trend | None:
-    """Time = alpha + beta x size, in as many ranges of the size as times ask for.
+    """Fit time = alpha + beta x size in ranges of sizes, by `fit_curve` on each size's median.
 
-    By `fit_curve` through the median of each size, of many sizes through some of them.
-    None below four sizes: through three points nearly any line goes.
+    At most 64 sizes are used. None below four sizes, because a model fits three points too easily.
     """
     groups = grouped((r for r in rows if r.time_s), lambda r: r.size or 0)
     groups.pop(0, None)
@@ -206,10 +205,10 @@ def fitted(rows: Sequence[Measurement]) -> Trend | None:
 
 
 def _fit(sizes: Floats, times: Floats) -> Curve:
-    """The fit in ranges, or one line where that errs less.
+    """The fit in ranges, or a single line if its error is smaller.
 
-    A curve of the model never falls; times that do, as those of a busy machine, may leave it far
-    above its own last ranges.
+    A fitted curve never falls. If times do, as on a busy machine, the fit in ranges may end far
+    above the times.
     """
     curves = (fit_curve(sizes, times[None]), fit_curve(sizes, times[None], most=0))
     return min(curves, key=lambda curve: float(np.square(curve(sizes) / times - 1).sum()))

@@ -1,4 +1,4 @@
-"""Figures of training steps: time per update over K, loss; compute and exposed communication."""
+"""Figures of training steps: time per update over K, loss curves, compute and exposed exchange."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _Steps = list[tuple[Measurement, StepFigures]]
 
 
 def picture(steps: Sequence[StepSummary], form: str) -> bytes:
-    """PNG, SVG or PDF: a row of panels for each title, those that there is something for.
+    """Draw time per update and loss curves, as PNG, SVG or PDF: a row of panels for each title.
 
-    Raises ReportError where there is nothing, MissingLibrary without matplotlib.
+    Raises ReportError if there are no steps, MissingLibrary without matplotlib.
     """
     if not steps:
         raise ReportError("no record of training steps has times; nothing to draw")
@@ -48,7 +48,7 @@ def picture(steps: Sequence[StepSummary], form: str) -> bytes:
 
 
 def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
-    """Time per update over K; where all gradients are waited for, at K = P."""
+    """Draw time per update over K. Updates that wait for all gradients are at K = P."""
     for place, family in enumerate(_FAMILIES):
         own = sorted((one for one in group if one.family == family), key=lambda one: one.k)
         style: dict[str, Any] = {"color": COLOURS[place], "marker": MARKERS[place]}
@@ -56,7 +56,7 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
         known = [(one.k, 1e3 * one.predicted) for one in own if one.predicted]
         if known:
             label = f"{family}, expected"
-            # Where two formulas are one, both are seen: their dashes take turns.
+            # Dashes alternate, so that both of two identical formulas are visible.
             dashes = (1.5 * place, (1.5, 4.5))
             x, y = zip(*known, strict=True)
             axes.plot(x, y, linestyle=dashes, color=COLOURS[place], label=label, lw=2)
@@ -87,7 +87,7 @@ def _measured(axes: Axes, own: Sequence[StepSummary], label: str, style: dict[st
 
 
 def _losses(axes: Axes, group: Sequence[StepSummary], along: str) -> None:
-    """Curves of loss over one of their columns; a family has a colour where there are many K."""
+    """Draw loss curves over time or updates; axes without a curve are hidden."""
     curves = [(one.name, one.loss) for one in group if one.loss is not None]
     for n, (name, loss) in enumerate(curves):
         colour, dash = COLOURS[n % len(COLOURS)], _DASHES[n // len(COLOURS) % len(_DASHES)]
@@ -101,7 +101,7 @@ def _losses(axes: Axes, group: Sequence[StepSummary], along: str) -> None:
 
 
 def _scale(axes: Axes, values: Sequence[float]) -> None:
-    """Logarithmic where values differ widely; else from 0 on."""
+    """Make the y axis logarithmic if values differ widely, otherwise start it at 0."""
     if min(values) > 0 and max(values) > _WIDE * min(values):
         from matplotlib.ticker import FuncFormatter, LogLocator
 
@@ -114,10 +114,10 @@ def _scale(axes: Axes, values: Sequence[float]) -> None:
 
 
 def bars(steps: Sequence[Measurement], form: str) -> bytes | None:
-    """PNG, SVG or PDF: a row a model, bars of its updates and efficiency over ranks.
+    """Draw bars of updates and efficiency over ranks, as PNG, SVG or PDF: one row per model.
 
-    None where no record has compute that was measured without exchange. Raises MissingLibrary
-    without matplotlib.
+    None if no record has compute that was measured without exchange. Raises MissingLibrary without
+    matplotlib.
     """
     known = [(one, f) for one in steps if (f := figures(one)) is not None and f.compute]
     if not known:
@@ -137,7 +137,7 @@ def bars(steps: Sequence[Measurement], form: str) -> bytes | None:
 
 
 def _stacked(axes: Axes, group: _Steps) -> None:
-    """A bar an update: compute, then exposed exchange; a stroke where the model expects its end."""
+    """Draw a bar per update (compute, then exposed exchange) and a mark at the predicted step."""
     names = [f"{one.algorithm}, {one.ranks} ranks" for one, _ in group]
     compute = [1e3 * min(f.compute or 0.0, f.step.value) for _, f in group]
     exposed = [1e3 * f.step.value - c for (_, f), c in zip(group, compute, strict=True)]
@@ -161,7 +161,7 @@ def _stacked(axes: Axes, group: _Steps) -> None:
 
 
 def _efficiency(axes: Axes, group: _Steps) -> None:
-    """Samples/s over P times one rank's, where one rank was measured."""
+    """Draw samples/s over P x samples/s of one rank, for updates measured on one rank."""
     names = dict.fromkeys(one.algorithm for one, _ in group)
     drawn = False
     for n, name in enumerate(names):

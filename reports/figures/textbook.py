@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 _COLOURS = {"ps": "#D55E00", "ring": "#0072B2", "sharded_ps": "#009E73"}
 _MARKERS = {"ps": "s", "ring": "o", "sharded_ps": "D"}
-# Where two curves of a model are one, both are seen.
+# Different widths, so that both of two identical curves are visible.
 _WIDTHS = {"ps": 1.2, "ring": 2.6, "sharded_ps": 1.2}
 _NAMES = {"ps": "parameter server", "ring": "ring", "sharded_ps": "sharded server"}
 
 
 def picture(comparison: LawComparison, form: str) -> bytes:
-    """PNG or SVG: left the largest size over P, right the most ranks over n.
+    """Draw the comparison as PNG or SVG: the largest size over P, and the most ranks over n.
 
     Raises MissingLibrary without matplotlib.
     """
@@ -48,7 +48,7 @@ def picture(comparison: LawComparison, form: str) -> bytes:
 
 
 class _Along(NamedTuple):
-    """The quantity along a panel, and the textbook's time at the rate of such a curve."""
+    """Functions for one panel: the x value of a cell, and its time by the textbook."""
 
     x: Callable[[LawTiming], float]
     textbook: Callable[[LawTiming], float | None]

@@ -1,4 +1,4 @@
-"""The warm-up of rows: the verdict of each, and the graph of time against iteration."""
+"""When rows became steady: a verdict for each row, and graphs of time against iteration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reports.statistics.steady import Steady, steady
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Panels of one figure; rows beyond are in the next.
+#: Most panels in a figure; further rows go to the next figure.
 PANELS = 12
 _COLUMNS = 3
 _MOST_POINTS = 5000
@@ -25,7 +25,7 @@ _WIDE = 20
 
 @dataclass(frozen=True)
 class Settling:
-    """All iterations of a row in order, the warm-up that it left out first, and the verdict."""
+    """All iterations of a row in order, with the discarded warm-up first, and the verdict."""
 
     title: str
     times: tuple[float, ...]
@@ -34,7 +34,7 @@ class Settling:
 
 
 def settlings(rows: Sequence[Measurement]) -> list[Settling]:
-    """The verdict on every row that has iterations."""
+    """The verdict on every row with at least two iterations."""
     verdicts = []
     for r in rows:
         if len(r.times_s) > 1:
@@ -46,7 +46,7 @@ def settlings(rows: Sequence[Measurement]) -> list[Settling]:
 
 
 def drawn(rows: Sequence[Settling], form: str = "png") -> bytes:
-    """One figure of at most `PANELS` rows. Raises MissingLibrary without matplotlib."""
+    """Draw one figure of at most `PANELS` rows. Raises MissingLibrary without matplotlib."""
     columns = min(_COLUMNS, len(rows))
     lines = -(-len(rows) // columns)
     figure = canvas(4.6 * columns, 3.0 * lines)

@@ -1,7 +1,7 @@
-"""A run as one HTML page: no network, no second file, no foreign scripts.
+"""A run as one HTML page that needs no network and no other file.
 
-``document.page`` assembles it from the parts. The scripts (``*.js``) and the style (``page.css``)
-are inlined; plotly draws.
+``document.page`` assembles it from the parts. The scripts (``*.js``), the style (``page.css``) and
+plotly, which draws, are inlined.
 """
 
 from reports.page.document import page, still_page

@@ -1,4 +1,4 @@
-"""The answer in a page: the best algorithm by size, and a map of sizes by ranks."""
+"""The answer section of a page: the best algorithm by size, and a map of sizes by ranks."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from reports.page.markup import details, grid, section, text
 from reports.records.measurement import Measurement
 from reports.records.metrics import PLACEMENT, setting
 
-#: More than these are folded away.
+#: Further tables are folded.
 _AT_ONCE = 4
 _MOST = 60
 _NAMED = 3
 
 
 def heading(rows: Sequence[Measurement]) -> str:
-    """What was measured, on how many ranks of which machine."""
+    """The title of a page: collectives, numbers of ranks, and machine."""
     names = list(dict.fromkeys(r.collective or "unnamed" for r in rows))
     ranks = sorted({r.ranks for r in rows if r.ranks})
     machines = list(dict.fromkeys(name for r in rows for name in _machine(r)))
@@ -45,14 +45,14 @@ def heading(rows: Sequence[Measurement]) -> str:
 
 
 def _machine(row: Measurement) -> Sequence[str]:
-    """The devices of a row's ranks, else its hosts."""
+    """The devices of a row's ranks; if unknown, its hosts."""
     return [name for name in row.run.devices if name] or row.run.hosts
 
 
 def lead(rows: Sequence[Measurement]) -> str:
-    """The answer in one sentence, of the rows that figures show before anything is filtered.
+    """The answer in one sentence as HTML, for the rows that figures show without any filter.
 
-    Where algorithms cannot be compared it is the best figure.
+    If algorithms cannot be compared, the sentence gives the best figure.
     """
     timed = [r for r in rows if r.time_s and r.collective == rows[0].collective]
     ranks = Counter(r.ranks or 0 for r in timed)
@@ -65,7 +65,7 @@ def lead(rows: Sequence[Measurement]) -> str:
 
 
 def answer_part(rows: Sequence[Measurement]) -> str:
-    """The section; nothing where no algorithm has a competitor."""
+    """The section as HTML; empty if no algorithm has a competitor."""
     won = sorted(winners(rows).items(), key=_placed)
     places = looks(rows)
     maps = [_map(thing, cells, places) for thing, cells in won if len(counts(cells)) > 1]
@@ -86,7 +86,7 @@ def answer_part(rows: Sequence[Measurement]) -> str:
 
 
 def _placed(named: tuple[str, object]) -> tuple[bool, str]:
-    """A key that sorts out-of-place, which the figures begin with, before in-place."""
+    """A sort key that puts out-of-place before in-place, as in the figures."""
     return PLACEMENT["in"] in named[0], named[0]
 
 
@@ -95,7 +95,7 @@ def _stretches(what: str, ranges: Sequence[Stretch]) -> str:
     note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
     note += f"<p>{text(words)}.</p>" if (words := sentence(ranges)) else ""
     heads, lines = stretch_table(ranges)
-    # A long name may be broken behind a dash of its own, on a phone.
+    # Long names may be broken behind ``_``, for narrow screens.
     cells = ([text(word).replace("_", "_<wbr>") for word in line] for line in lines)
     return grid(f"The fastest of {what}, by size", heads, cells) + note
 
@@ -108,7 +108,7 @@ def _won(taken: str, winner: Winner, places: Mapping[str, Look]) -> str:
 
 
 def _map(thing: str, cells: Cells, places: Mapping[str, Look]) -> str:
-    """Sizes down, rank counts across; a colour a winner, that of the figures."""
+    """A table of winners, sizes by rank counts, with the colours of the figures."""
     ranks = counts(cells)
     crowded = {n for (_, n), winner in cells.items() if winner.row.oversubscribed}
     lines, taken = [], decided(cells)

@@ -1,8 +1,8 @@
-"""The page as a whole: head, order of parts, scripts and their permissions.
+"""The page as a whole: head, order of parts, scripts and the Content-Security-Policy.
 
-The Content-Security-Policy names each script by its hash and allows nothing else: no network, no
-other script, no frame, no form. Inline styles are allowed because plotly sets them. Plotly, a
-bundle of 5 MB, is compressed to 2 MB in the page.
+The policy allows the page's scripts by their hashes and nothing else: no network, no other script,
+no frame, no form. Inline styles are allowed because plotly sets them. Plotly, a bundle of 5 MB, is
+compressed to 2 MB in the page.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def page(
 ) -> bytes:
     """The page of these rows as UTF-8. ``limit`` (bytes per second) bounds busbw.
 
-    ``steps``: the records of training steps among them, which have a part of their own.
-    ``folded``: a remark on rows that stand for several.
-    Raises MissingLibrary without plotly, ReportError when no row has a figure.
+    ``steps``: the records of training steps among them, which have their own section. ``folded``: a
+    note on rows that were merged.
+    Raises MissingLibrary without plotly, ReportError if no row has a time or a rate.
     """
     if not any(map(is_measured, rows)):
         raise ReportError("no row has a time or a rate to show")
@@ -91,13 +91,13 @@ def page(
 
 
 def still_page(title: str, summary: str, parts: Sequence[str]) -> bytes:
-    """A page without scripts, as UTF-8: a heading, a line below it, and parts that are HTML."""
+    """A page without scripts, as UTF-8: a heading, a line below it, and parts given as HTML."""
     header = f"<header><h1>{text(title)}</h1><p>{text(summary)}</p></header>"
     return _document(title, (header, '<main id="main">', *parts, "</main>", _FOOTER), "'none'")
 
 
 def _document(title: str, body: Sequence[str], scripts: str) -> bytes:
-    """A whole document; ``scripts``: the sources of scripts that its policy allows."""
+    """A complete HTML document; ``scripts``: the script sources that its policy allows."""
     policy = (
         f"default-src 'none'; script-src {scripts}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -144,7 +144,7 @@ def _banner(rows: Sequence[Measurement]) -> str:
 
 
 def _figures(metrics: Sequence[Metric]) -> str:
-    """The filter and the figures; one for each of ``metrics``, beside our own."""
+    """The filter and the figures: the standard ones, and one for each of ``metrics``."""
     more = ((m.column, f"{m.name.capitalize()} against size", "") for m in metrics)
     figures = "".join(
         f'<figure class="plot" id="{name}" hidden><h3>{title}</h3>'
@@ -167,7 +167,7 @@ def _figures(metrics: Sequence[Metric]) -> str:
 
 
 def _table() -> str:
-    """The table of all rows. A phone shows its first columns until asked for all."""
+    """The table of all rows. Narrow screens show the first columns and a button for all."""
     return section(
         "rows",
         "Table",
@@ -186,12 +186,12 @@ def _asset(name: str) -> str:
 
 @cache
 def _own() -> str:
-    """Our scripts as one, in a scope of their own."""
+    """All scripts of this package joined into one, in a function scope."""
     return "(async () => {\n'use strict';\n" + "\n".join(map(_asset, _SCRIPTS)) + "\n})();"
 
 
 def _plotly() -> str:
-    """Plotly's script. Raises MissingLibrary where it is not installed."""
+    """Plotly's script. Raises MissingLibrary if plotly is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:

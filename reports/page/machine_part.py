@@ -1,4 +1,4 @@
-"""The machine in a page: the picture of its links as SVG, and the measured matrices."""
+"""The machine section of a page: an SVG picture of links, and the measured matrices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_CELLS = 64 * 64
 
 
 def machine_part(machine: MachinePart | None) -> str:
-    """The section; nothing without a machine."""
+    """The section as HTML; empty without a machine."""
     if machine is None:
         return ""
     parts = [] if machine.drawing is None else [_picture(machine)]
@@ -29,7 +29,7 @@ def machine_part(machine: MachinePart | None) -> str:
 
 
 def matrix_data(machine: MachinePart | None) -> list[dict[str, Any]]:
-    """The matrices for the script that draws them."""
+    """The matrices as JSON data for the script that draws them."""
     return [
         {
             "name": m.name,

@@ -1,4 +1,4 @@
-"""HTML from text. Everything that comes from a file is escaped by ``text``."""
+"""Functions that make HTML. Everything that comes from a file is escaped by ``text``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from busbar.terminal import make_lines_printable
 
 
 def text(value: object) -> str:
-    """A value as text of an element or of a quoted attribute."""
+    """Escape a value as text of an element or of a quoted attribute."""
     return html.escape(make_lines_printable(str(value)), quote=True)
 
 
 def section(id: str, heading: str, *content: str) -> str:
-    """A part of the page under a heading; nothing when there is no content."""
+    """A section of the page with a heading; empty if there is no content."""
     inner = "\n".join(c for c in content if c)
     if not inner:
         return ""
@@ -29,23 +29,23 @@ def section(id: str, heading: str, *content: str) -> str:
 
 
 def items(lines: Iterable[str]) -> str:
-    """A list of lines of HTML; nothing for no line."""
+    """A list of lines that are HTML; empty without lines."""
     inner = "".join(f"<li>{line}</li>" for line in lines)
     return f"<ul>{inner}</ul>" if inner else ""
 
 
 def details(summary: str, inner: str) -> str:
-    """A part that opens under its summary."""
+    """A folded part with a summary; ``inner`` is HTML."""
     return f"<details><summary>{text(summary)}</summary>\n{inner}\n</details>"
 
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts with its first column as row headers, in a box that scrolls by itself."""
+    """A table of texts with its first column as row headers, in a scrolling box."""
     return grid(caption, head, (list(map(text, row)) for row in rows))
 
 
 def grid(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table as `table` makes it, of cells that are HTML already."""
+    """The same as `table`, for cells that are HTML already."""
     heads = "".join(f'<th scope="col">{text(h)}</th>' for h in head)
     lines = (
         f'<tr><th scope="row">{row[0]}</th>'
@@ -61,7 +61,7 @@ def grid(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> st
 
 
 def json_script(id: str, value: Any) -> str:
-    """Data for a script. No text in it can end the element, open a comment or break a line."""
+    """An element with JSON data, escaped so that no text can end the element or open a comment."""
     data = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for mark in "<>&\u2028\u2029":
         data = data.replace(mark, f"\\u{ord(mark):04x}")
@@ -69,7 +69,7 @@ def json_script(id: str, value: Any) -> str:
 
 
 def packed(id: str, script: str) -> str:
-    """An element of the page with a compressed script; the same bytes for the same script."""
+    """An element with a compressed script; the same script always gives the same bytes."""
     data = base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode()
     return f'<script type="application/gzip" id="{id}">{data}</script>'
 

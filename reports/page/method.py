@@ -1,4 +1,4 @@
-"""The method part of a page: findings, environment, how the run was measured."""
+"""The findings, the best figures, and the method section of a page."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ _METHOD = (
 
 
 def tiles(rows: Sequence[Measurement]) -> str:
-    """The answer first: for each measured thing the best rate, the least time, their rows.
+    """For each setting the best rate and the least time with their rows, as HTML.
 
-    Bounds are left out where algorithms were measured.
+    Bounds (shared work) are left out if algorithms were measured.
     """
     measured = [r for r in rows if is_measured(r)]
     algorithms = [r for r in measured if not r.worksharing]
     groups = grouped(algorithms or measured, lambda r: (r.collective, r.dtype, r.op, r.ranks))
     cells = []
-    # Not as files happen to come: what belongs together stands together.
+    # Sorted by setting, not in the order of the files.
     ordered = sorted(groups, key=lambda thing: (*map(str, thing[:3]), thing[3] or 0))
     for thing in ordered[:_MOST_TILES]:
         (collective, dtype, op, ranks), group = thing, groups[thing]
         words = (collective or "unnamed collective", dtype, op, f"{ranks} ranks" if ranks else "")
         rated = [r for r in group if r.busbw_bytes_per_s]
-        # The time of no bytes is that of a call; where nothing is moved, as in a barrier, it is
-        # all.
+        # Rows of 0 bytes measure an empty call, so they are left out, unless there are no
+        # others (a barrier).
         sized = [r for r in group if r.size or r.message] or group
         timed = [r for r in sized if r.time_s]
         lines = []
@@ -87,7 +87,7 @@ def _where(r: Measurement) -> str:
 def findings_part(
     rows: Sequence[Measurement], machine: MachinePart | None, notes: Sequence[str]
 ) -> str:
-    """Warnings about the figures, worst first, and what could not be read."""
+    """The section of stragglers and warnings, and of notes on what could not be read."""
     entries = [_suspect(s) for s in culprits(rows, machine.matrices if machine else ()).suspects]
     entries += [text(w) for w in warnings_of(rows)]
     for f in machine.findings if machine else ():
@@ -108,7 +108,7 @@ def _suspect(s: Suspect) -> str:
 
 
 def method_part(rows: Sequence[Measurement], names: Mapping[int, str], limit: float | None) -> str:
-    """The environment of each run, the method, and the twelve rules as kept or not."""
+    """The section on the method: environments of the runs, method, verdicts on the rules."""
     runs = {id(r.run): r.run for r in rows}
     listed = list(runs.items())[:_MOST_FINDINGS]
     facts = {names[key]: _facts(run) for key, run in listed}
@@ -124,7 +124,7 @@ def method_part(rows: Sequence[Measurement], names: Mapping[int, str], limit: fl
 
 
 def _environment(facts: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The runs' environments: common values once, differences with a column for each run."""
+    """Tables of the runs' environments: common values, then differences by run."""
     keys = list(dict.fromkeys(k for f in facts.values() for k in f))
     values = {key: [f.get(key, "") for f in facts.values()] for key in keys}
     if len(facts) == 1:
@@ -132,7 +132,7 @@ def _environment(facts: Mapping[str, Mapping[str, str]]) -> list[str]:
     same = [key for key in keys if len(set(values[key])) == 1]
     shared = table(f"Environment: the same in all {len(facts)} runs", ["", "all runs"],
                    ([key, values[key][0]] for key in same))  # fmt: skip
-    # A file that no other shares its name with is the heading already.
+    # The file is left out if the headings of the columns already name it.
     other = ([key, *values[key]] for key in keys if key not in same and values[key] != [*facts])
     return [shared, table("Environment: what differs", ["", *facts], other)]
 
@@ -153,7 +153,7 @@ def _facts(run: Run) -> dict[str, str]:
     known: dict[str, Any] = {"file": run.source, "format": run.format, "program": run.program}
     known |= {"version": run.version, "library": run.library, "hosts": run.hosts}
     known |= {"devices": run.devices, **flat(run.environment, ": ")}
-    if "busbar" in known:  # the log's own line says the same again
+    if "busbar" in known:  # the environment already has Busbar's version
         del known["version"]
     if _words(known.get("cpu")) == _words(run.devices):
         del known["devices"]

@@ -1,7 +1,7 @@
-"""The data of a page: columns of numbers a row, and the series that rows belong to. Plain JSON.
+"""The data of a page as JSON: columns with one value per row, and the series of the rows.
 
-The page holds all rows, up to ``MOST_ROWS``; the browser bounds what it draws at once.
-Distributions share a budget of values in large runs.
+The page has all rows up to ``MOST_ROWS``; the scripts limit how many are drawn at once. The total
+number of values in distributions is limited too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FIGURES = {
     "received": "received_bytes",
     "total": "total_bytes",
 }
-# The functions of format.js that have the text of a metric.
+# The functions of format.js that format a metric.
 _KINDS: Mapping[Callable[[float], str], str] = {
     format_seconds: "seconds",
     format_percent: "percent",
@@ -52,7 +52,7 @@ _Key = tuple[str | int | None, ...]
 
 
 def run_names(rows: Sequence[Measurement]) -> dict[int, str]:
-    """A short name for each run of the input, by its identity: the file, and the table's number."""
+    """A short name for each run, by ``id(run)``: the file, and the table's number if needed."""
     runs = list({id(r.run): r.run for r in rows}.values())
     several = {s for s in (r.source for r in runs) if sum(r.source == s for r in runs) > 1}
     tails = {s: _tail(s, [r.source for r in runs]) for s in dict.fromkeys(r.source for r in runs)}
@@ -63,7 +63,7 @@ def run_names(rows: Sequence[Measurement]) -> dict[int, str]:
 
 
 def _tail(source: str, all_: Sequence[str]) -> str:
-    """The shortest end of a path that tells it from the others."""
+    """The shortest end of a path that no other path has."""
     parts = source.split("/")
     for n in range(1, len(parts)):
         tail = "/".join(parts[-n:])
@@ -74,20 +74,20 @@ def _tail(source: str, all_: Sequence[str]) -> str:
 
 def _key(r: Measurement, runs: dict[int, str]) -> _Key:
     words = {name: getattr(r, name) for name in _DIMENSIONS}
-    if words["root"] == -1:  # some logs write that there is none, others nothing
+    if words["root"] == -1:  # some logs write -1 for no root, others leave it out
         words["root"] = None
     return (*words.values(), runs[id(r.run)])
 
 
 def reduced(rows: Sequence[Measurement]) -> tuple[list[Measurement], str]:
-    """At most ``MOST_ROWS`` rows, and a remark on the others ("" if there are none)."""
+    """The first ``MOST_ROWS`` rows, and a note on the others ("" if there are none)."""
     if len(rows) <= MOST_ROWS:
         return list(rows), ""
     return list(rows[:MOST_ROWS]), f"of {len(rows):,} rows the first {MOST_ROWS:,} are in this page"
 
 
 def payload(rows: Sequence[Measurement], limit: float | None = None) -> dict[str, Any]:
-    """The page's data; ``limit`` (bytes per second) bounds busbw where a row has no bound."""
+    """The page's data; ``limit`` (bytes per second) bounds busbw of rows without a bound."""
     runs = run_names(rows)
     keys = [_key(r, runs) for r in rows]
     numbers = {key: n for n, key in enumerate(dict.fromkeys(keys))}
@@ -141,7 +141,7 @@ def payload(rows: Sequence[Measurement], limit: float | None = None) -> dict[str
 
 
 def _library(rows: Sequence[Measurement]) -> list[float | None]:
-    """The library's time over each row's, for the same thing in the same run."""
+    """The library's time over each row's, for the same setting in the same run; or None."""
 
     def what(r: Measurement) -> tuple[Any, ...]:
         return (id(r.run), r.collective, r.dtype, r.op, r.root, r.ranks, r.placement, r.size)
@@ -160,14 +160,14 @@ def _fit(fit: Trend) -> dict[str, Any]:
 
 
 def _short(value: float | None) -> float | None:
-    """Six digits: what a screen shows and more, in half the bytes."""
+    """Round to six significant digits, to halve the size of the data."""
     return value if value is None or isinstance(value, int) else float(f"{value:.6g}")
 
 
 def _samples(rows: Sequence[Measurement]) -> tuple[list[list[float | None] | None], int]:
-    """Each row's sorted iterations, or quantiles of them; how many rows get none for lack of room.
+    """Each row's sorted iterations or quantiles of them, and the number of rows left out.
 
-    The largest sizes come first: there the distribution is what bandwidth depends on.
+    Rows are left out if there are too many values. Rows of the largest sizes have priority.
     """
     having = [n for n, r in enumerate(rows) if len(r.times_s) > 1]
     each = min(_MOST_QUANTILES, max(_LEAST_QUANTILES, _VALUES // max(1, len(having))))

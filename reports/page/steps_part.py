@@ -1,4 +1,4 @@
-"""Training steps in a page: compute and exposed communication of every update, and a table."""
+"""The section on training steps: bars of compute and exposed exchange by update, and a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDE, _HIGH, _LEFT = 420.0, 22.0, 230.0
 
 
 def steps_part(steps: Sequence[Measurement]) -> str:
-    """The section; nothing without records of steps."""
+    """The section as HTML; empty without records of steps."""
     known = [
         (one, known_figures) for one in steps[:_MOST] if (known_figures := figures(one)) is not None
     ]
@@ -58,7 +58,7 @@ def _cells(one: Measurement, known: StepFigures) -> list[str]:
 
 
 def _with_ends(value: Uncertain | None, shown: Callable[[float], str]) -> str:
-    """A figure and its interval."""
+    """A figure and its interval as text; ``-`` for None."""
     if value is None:
         return "-"
     ends = "" if value.ends is None else f" ({' to '.join(map(shown, value.ends))})"
@@ -70,14 +70,14 @@ def _signed(value: float) -> str:
 
 
 def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:
-    """A bar an update: compute, then what is exposed, on one scale."""
+    """An SVG with a bar per update: compute, then exposed exchange, on a common scale."""
     longest = max(known.step.value for _, known in group)
     lines = []
     for n, (one, known) in enumerate(group):
         y = n * _HIGH
         whole = known.step.value / longest * _WIDE
         inner = min(whole, (known.compute or 0.0) / longest * _WIDE)
-        # Of a parameter server's pace it is not known what is compute.
+        # If compute is not known, as for a parameter server, the bar is grey.
         whole_colour = "#777777" if known.compute is None else "#D55E00"
         label = f"{one.algorithm}, {one.ranks} ranks"
         label = label if len(label) <= 34 else label[:33] + "…"

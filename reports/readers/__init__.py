@@ -1,1 +1,1 @@
-"""Readers of logs: files of benchmarks and of Busbar are recognised and become rows."""
+"""Readers of logs: recognise the files of benchmarks and of Busbar, and return their rows."""

@@ -1,8 +1,8 @@
-"""Reads Ascend's HCCL test, PARAM's ``comms.py`` and the Machine Learning Engineering book's bench.
+"""Read logs of Ascend's HCCL test, PARAM's ``comms.py`` and all_reduce_bench.
 
-HCCL prints data size, mean time, algorithm bandwidth and the verdict of the check; PARAM lines that
-begin with ``COMMS-RES``; all_reduce_bench payload, busbw and algbw. It prints no times: the time of
-a row is its payload over its algbw.
+HCCL prints data size, mean time, algorithm bandwidth and the verdict of the check. PARAM prints
+lines that begin with ``COMMS-RES``. all_reduce_bench (of the Machine Learning Engineering book)
+prints payload, busbw and algbw, but no times: the time of a row is payload / algbw.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS = {"fp32": "float", "fp16": "half", "bfp16": "bfloat16", "fp64": "double"
 
 
 def _hccl_header(text: str) -> list[str]:
-    """What each cell of a row is, by a header line; empty for any other line."""
+    """The meaning of each cell of a row, from a header line; empty for any other line."""
     if "data_size(Bytes)" not in text or "alg_bandwidth(GB/s)" not in text:
         return []
     names = _HCCL_COLUMNS.findall(text)
@@ -44,7 +44,7 @@ def _hccl_header(text: str) -> list[str]:
 
 
 def read_hccl(source: str, lines: Sequence[Line]) -> Reading:
-    """All tables of HCCL's tests in a log."""
+    """Read all tables of HCCL's tests in a log."""
     gathered, columns, number = Gathered(source), list[str](), 0
     name, ranks, options = "", None, dict[str, str]()
     run, last = Run(source, 0, HCCL), open_line(lines)
@@ -111,7 +111,7 @@ def _hccl_row(
 
 
 def _share(of: dict[str, str], rate: float, ranks: int | None) -> int | None:
-    """How many times the data size the bandwidth counts: once, or once for each rank."""
+    """How often the bandwidth counts the data size: once, or once per rank; None for neither."""
     resolution = 10.0 ** -places(of["rate"]) * 1e9
     if rate < 20 * resolution:  # too few digits to tell
         return 1 if agrees(of["rate"], rate, 1e9, 0.5) else None
@@ -124,7 +124,7 @@ _PARAM_ROW = re.compile(r"COMMS-RES-(?!QUANT)([a-z]\w*)-([a-z]+\d*)(\S*)\s+(\d.*
 _PARAM_HEADER = re.compile(r"COMMS-RES\s+(?:total-)?size \(B\)\s+(.+)$")
 _QUANTISED = re.compile(r"COMMS-RES-QUANT\S*\s")
 _RANKS = re.compile(r"\bworld[-_ ]?size['\"]?\s*[:=]\s*(\d{1,7})\b", re.IGNORECASE)
-#: The columns behind the size without a header, by the number of figures.
+#: The columns behind the size if there is no header.
 _PLAIN = ("count", "p50", "p75", "p95", "min", "max", "algbw", "busbw", "total")
 _PAIR = ("p50", "p75", "p95", "both50", "both75", "both95", "uni", "bi", "all uni", "all bi")
 _TITLES = (
@@ -147,7 +147,7 @@ class _ParamState:
 
 
 def read_param(source: str, lines: Sequence[Line]) -> Reading:
-    """All results in a log; what quantises its data is only noted."""
+    """Read all results in a log. Results of quantised exchanges are only noted."""
     gathered, number = Gathered(source), 0
     state = _ParamState(Run(source, 0, PARAM, "PARAM comms", "PARAM"))
     for line in lines:
@@ -173,7 +173,7 @@ def read_param(source: str, lines: Sequence[Line]) -> Reading:
 
 
 def _param_columns(text: str) -> tuple[str, ...]:
-    """The columns behind the size by a header; () for one of a form that is unknown here."""
+    """The columns behind the size, from a header; () for an unknown header."""
     if "pingLatency" in text:
         return _PAIR
     columns = []
@@ -191,7 +191,7 @@ def _param_rows(state: _ParamState, line: int, match: re.Match[str]) -> list[Mea
     collective = names.collective(re.sub(r"_base$", "", match[1]))
     pair = collective == "pt2pt"
     columns = state.columns or (_PAIR if pair else _PLAIN)
-    # A header names one column more than older versions print, the total time.
+    # Older versions do not print the last column of the header, the total time.
     if len(rest) == len(columns) - 1 and columns[-1] == "total":
         columns = columns[:-1]
     if len(rest) != len(columns):
@@ -252,7 +252,7 @@ def _collective(
 def _pair(
     state: _ParamState, line: int, size: int, figures: dict[str, float], fields: dict[str, Any]
 ) -> list[Measurement | str]:
-    """Latency of a ping, and the bandwidths one way and both ways, each under its own name."""
+    """Rows of a pair: latency of a ping, bandwidth one way, and bandwidth both ways."""
     pairs = [
         message_row(state.run, line, "latency", size, 2, time_s=figures["p50"] * 1e-6, **fields)
     ]
@@ -278,7 +278,7 @@ _OLD = re.compile(
     r"average bandwidth of all_reduce with a (\d{1,6}(?:\.\d{1,3})?)(GB|GiB) payload "
     r"\((\d{1,9}) trials, (\d{1,7}) ranks\)"
 )
-# What stands before the colon has been taken for a label of the line.
+# The text before the colon may have been removed as a label of the line.
 _OLD_RATE = re.compile(
     r"^\s*(?:(?:algbw|busbw): )?(\d{1,9}\.\d{3}) GBps \((\d{1,9}\.\d) Gbps\)\s*$"
 )
@@ -289,7 +289,7 @@ _DERIVED = "times are payload over algbw, which all_reduce_bench prints instead"
 
 @dataclass
 class _TorchTable:
-    """What the lines above say, and what the rows before this one do."""
+    """The facts of the lines and rows above a row."""
 
     run: Run
     ranks: int | None = None
@@ -302,7 +302,7 @@ class _TorchTable:
     def row(
         self, line: Line, size: int, busbw: float, algbw: float, trials: int | None = None
     ) -> Measurement | str:
-        """A row; a text where its two rates are not those of an all-reduce of so many ranks."""
+        """A row, or as text why its two rates cannot be those of an all-reduce on these ranks."""
         if not algbw > 0:
             return "a rate of 0, which has no time"
         factor = 2 * (self.ranks - 1) / self.ranks if self.ranks else None
@@ -326,7 +326,7 @@ class _TorchTable:
 
 
 def read_torch(source: str, lines: Sequence[Line]) -> Reading:
-    """All tables of all_reduce_bench, and the two lines that it printed in its first versions."""
+    """Read all tables of all_reduce_bench, and the two lines printed by its first versions."""
     gathered, number = Gathered(source), 0
     table = _TorchTable(Run(source, 0, TORCH, TORCH))
     for line in lines:
@@ -366,7 +366,7 @@ def read_torch(source: str, lines: Sequence[Line]) -> Reading:
 
 
 def _old_rate(gathered: Gathered, table: _TorchTable, line: Line, rate: re.Match[str]) -> None:
-    """Take ``algbw: 1.000 GBps (8.0 Gbps)``, or the same of busbw, which ends a row."""
+    """Take a line ``algbw: 1.000 GBps (8.0 Gbps)``, or one of busbw, which completes a row."""
     name = line.stream or line.text.split(":")[0].strip()
     value = float(rate[1]) * 1e9
     if abs(float(rate[2]) * 1e9 - 8 * value) > 0.051e9 + 8 * 0.00051e9:
@@ -378,7 +378,7 @@ def _old_rate(gathered: Gathered, table: _TorchTable, line: Line, rate: re.Match
 
 
 def _with_ranks(reading: Reading) -> Reading:
-    """The rows with the rank count that the rates of the fastest leave, where no line says it."""
+    """Infer the rank count of rows without one from the rates of the fastest row."""
     unknown = [row for row in reading.rows if row.ranks is None]
     best = max(unknown, key=lambda row: row.algbw_bytes_per_s or 0.0, default=None)
     if best is None:

@@ -1,8 +1,8 @@
-"""Our own records as bytes: writes format 4, reads every format ever written.
+"""Busbar's own records as bytes: writes format 4, reads all formats (1 to 4).
 
 A line is one measurement, or the environment that measurements name as their ``run``. Lines of a
-long run differ in little but their times, so a line is split before ``"times_s"``: each different
-text before it is decoded once.
+long run differ in little but their times. So lines are split before ``"times_s"``, and each
+distinct text before the split is decoded once.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from reports.readers.text import record_texts
 from reports.records.measurement import FORMAT, Measurement, Note, Reading, Record, Run, Series
 from reports.records.table import SERIES, TAIL_FIELDS, Builder, measured, tail_columns
 
-# Bytes that are read at once: so few that all that is made of them stays in a core's cache.
+# Bytes to read at once: so few that all objects made from them fit into a core's cache.
 _BLOCK = 1 << 18
-# Instead of a head's number: its lines have to be decoded as a whole; it is new.
+# Values instead of a head's number: its lines must be decoded as a whole; it is new.
 _WHOLE, _NEW = -1, -2
 _MOST_HEADS = 1 << 16
-# Fewer lines than these are not worth splitting.
+# Fewer lines than this are not worth splitting.
 _FEW = 8
 _ERRORS = (
     ValueError,
@@ -47,23 +47,23 @@ _ERRORS = (
 _BEGIN = b'{"format":%d,' % FORMAT
 # A line is cut between its head and its tail by bytes of equal number, which are replaced in place.
 _TIMES, _CUT, _SERIES = b',"times_s":', b'}\0\n {"~":  ', "~"
-# Text that is not printable as it stands: an escape, or a character beyond printable ASCII.
+# Text that may be unprintable: an escape, or a character beyond printable ASCII.
 _ODD = re.compile(r"\\[ubfnrt]|[^\n\r\t -~]")
 _UNPLAIN = re.compile(rb"[^ -~]")
 _REQUIRED = ("collective", "ranks", "size", "count", "root", "bus_factor")
-# What is taken for a time, in seconds, and for a rate, per second: what lies beyond makes rates and
-# pictures overflow.
+# Accepted ranges of times (seconds) and rates (per second). Values beyond would overflow in rates
+# and figures.
 _LEAST_S, _MOST_S = 1e-15, 1e12
 _LEAST_RATE, _MOST_RATE = 1e-12, 1e24
 
 
 def is_time(seconds: float) -> bool:
-    """Whether anything took so long: from a femtosecond to 30,000 years, or no time at all."""
+    """True if the value is plausible: 0, or from a femtosecond to 30,000 years."""
     return seconds == 0 or _LEAST_S <= seconds <= _MOST_S
 
 
 def is_rate(per_second: float) -> bool:
-    """Whether anything is so fast, in bytes or messages per second; 0 where a log rounds it."""
+    """True if a rate in bytes or messages per second is plausible; 0 may be a rounded rate."""
     return per_second == 0 or _LEAST_RATE <= per_second <= _MOST_RATE
 
 
@@ -74,7 +74,7 @@ class Line(Record, frozen=True, kw_only=True, tag_field="format", tag=FORMAT):
 
 
 def _plain(value: object) -> object:
-    """A NumPy number as Python's."""
+    """Convert a NumPy number to a Python number, for the encoder."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} in a record")
@@ -87,7 +87,7 @@ def _default(info: msgspec.structs.FieldInfo) -> Any:
 
 
 _FIELDS = {field.name: field for field in msgspec.structs.fields(Record)}
-# What may stand behind the split; anything else there, and the line is decoded as a whole.
+# The fields allowed behind the split. If there are others, the line is decoded as a whole.
 _Tail: Any = msgspec.defstruct(
     "_Tail",
     [(name, _FIELDS[name].type, _default(_FIELDS[name])) for name in TAIL_FIELDS],
@@ -102,13 +102,13 @@ _LINE, _TAILS = msgspec.json.Decoder(Line), msgspec.json.Decoder(_Tail)
 
 
 class Writer:
-    """Makes lines of measurements; an environment comes once, before the first that has it."""
+    """Converts measurements to lines. An environment is written once, before its first row."""
 
     def __init__(self) -> None:
         self._names: dict[str, Mapping[str, Any]] = {}
 
     def objects(self, measurements: Iterable[Measurement]) -> Iterator[bytes]:
-        """The JSON objects of measurements, and of environments that are new."""
+        """The JSON objects of measurements, and of environments not written yet."""
         for one in measurements:
             environment = one.run.environment
             name = next((n for n, known in self._names.items() if known is environment), None)
@@ -121,7 +121,7 @@ class Writer:
                 self._names[name] = environment
             record = Record(**{field: getattr(one, field) for field in _FIELDS})
             line = _BEGIN + b'"run":"%s",' % name.encode() + _ENCODER.encode(record)[1:]
-            if _UNPLAIN.search(line):  # escaped, so that a record can be shown as it is
+            if _UNPLAIN.search(line):  # escape, so that a record is safe to print
                 line = json.dumps(json.loads(line), separators=(",", ":")).encode()
             yield line
 
@@ -131,12 +131,12 @@ class Writer:
 
 
 def to_jsonl(measurements: Iterable[Measurement]) -> bytes:
-    """One measurement a line, see `Writer`; the format that loads for ever."""
+    """Measurements as JSON lines, see `Writer`. Later versions can always read this format."""
     return Writer().lines(measurements)
 
 
 def to_json(measurements: Iterable[Measurement]) -> bytes:
-    """The same objects as one JSON list."""
+    """The objects of `to_jsonl` as one JSON list."""
     objects = [json.loads(line) for line in Writer().objects(measurements)]
     return json.dumps(objects, indent=1).encode() + b"\n"
 
@@ -145,19 +145,19 @@ def to_json(measurements: Iterable[Measurement]) -> bytes:
 
 
 def recognises(document: object) -> bool:
-    """Whether a JSON value is one of our lines, of this format or a newer one."""
+    """True if a JSON value is a line of Busbar's records, of any format."""
     return isinstance(document, dict) and (
         ("collective" in document and "bus_factor" in document) or _is_run(document)
     )
 
 
 def _is_run(document: Mapping[str, Any]) -> bool:
-    """Whether it is the line of an environment, which records name as their ``run``."""
+    """True if a line is an environment, which records name as their ``run``."""
     return {"run", "environment", "format"} <= document.keys() and "collective" not in document
 
 
 def _checked(record: Record) -> Record:
-    """A record with all that it must have. Raises ValueError."""
+    """Return the record. Raises ValueError if a required field is missing or wrong."""
     for name in _REQUIRED:
         if getattr(record, name) in (None, ""):
             raise ValueError(f"{name} is missing")
@@ -170,7 +170,7 @@ def _checked(record: Record) -> Record:
 def _check_times(
     times: Series, per_rank: Sequence[Series], also: Mapping[str, Series], warm_up: Series
 ) -> None:
-    """Check the series of a record. Raises ValueError where one is not of times, or not as long."""
+    """Check a record's series. Raises ValueError if values are no times or lengths differ."""
     for series in (times, warm_up, *per_rank, *also.values()):
         sound = not series or (min(series) >= _LEAST_S and max(series) <= _MOST_S)
         if not sound and not all(map(is_time, series)):
@@ -181,7 +181,7 @@ def _check_times(
 
 
 class _Runs:
-    """The runs of records: those of one environment share one, in order of appearance."""
+    """The runs of records. Records with the same environment share one `Run`."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -190,7 +190,7 @@ class _Runs:
         self._named: dict[str, Run] = {}
 
     def keep(self, document: Mapping[str, Any]) -> None:
-        """Take the line of an environment. Raises ValueError when it cannot be read."""
+        """Store the line of an environment. Raises ValueError if it cannot be read."""
         _check_format(document)
         if not isinstance(document["environment"], dict):
             raise ValueError("the environment is no object")
@@ -198,7 +198,7 @@ class _Runs:
         self._named.pop(str(document["run"]), None)
 
     def of(self, name: str, environment: Any, collective: str) -> tuple[Run, str]:
-        """The run of a record by its name, or by its own environment, and a remark on it."""
+        """The run of a record by its name or its own environment, and a note on it (or "")."""
         if name in self._named:
             return self._named[name], ""
         remark = ""
@@ -218,7 +218,7 @@ class _Runs:
 def run_of(
     environment: Mapping[str, Any], collective: str, source: str = "<results>", number: int = 0
 ) -> Run:
-    """The run of records that have this environment. Raises ValueError."""
+    """Create the run of records with this environment. Raises ValueError if it is no object."""
     if not isinstance(environment, Mapping):
         raise ValueError("the environment is no object")
     hosts = environment.get("hosts", ())
@@ -243,7 +243,7 @@ def _check_format(document: Mapping[str, Any]) -> None:
 
 
 def _placements(document: dict[str, Any], run: Run) -> Iterable[dict[str, Any]]:
-    """The placements that a record has: one, or in older formats two."""
+    """The placements in a record: one, or in older formats up to two."""
     if document["format"] == FORMAT:
         return [document]
     return upgrade.to_format_4(document, run.environment)
@@ -257,14 +257,14 @@ class _Documents:
         self.notes: list[Note] = []
 
     def note(self, line: int, text: str) -> None:
-        """Add a note on a line, unless there is nothing to say."""
+        """Add a note on a line, unless the text is empty."""
         if text:
             self.notes.append(Note(self.source, line, text))
 
     def read(self, line: int, document: object) -> Iterator[tuple[Record, Run]]:
-        """The records of a document; none of an environment's line.
+        """The records in a document; none if it is an environment's line.
 
-        What cannot be read is noted. Raises ValueError where nothing of it can be.
+        Parts that cannot be read are noted. Raises ValueError if nothing can be read.
         """
         if not isinstance(document, dict):
             raise ValueError("not a record")
@@ -299,7 +299,7 @@ class _Lines(_Documents):
         self._heads: dict[bytes, int] = {}
 
     def block(self, data: bytes) -> None:
-        """Read lines; the last one, behind the last line end, may be empty."""
+        """Read a block of lines; the text behind the last line end may be empty."""
         if len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
         data = data.removesuffix(b"\n")
@@ -313,10 +313,10 @@ class _Lines(_Documents):
                     self._whole(line)
 
     def _add(self, data: bytes) -> bool:
-        """Add the next lines if all of them can be split."""
+        """Add the next lines if all of them can be split. Returns False, adding none, otherwise."""
         if b"\0" in data:
             return False
-        # Every line becomes two: its head as an object of its own, and its tail.
+        # Every line becomes two lines: its head as a JSON object, and its tail.
         parts, first = data.replace(_TIMES, _CUT).split(b"\n"), self._line + 1
         heads = parts[::2]
         codes = list(map(self._heads.get, heads, repeat(_NEW)))
@@ -341,8 +341,8 @@ class _Lines(_Documents):
         return False
 
     def _head(self, number: int, text: bytes) -> int:
-        """The number of a head by its text, which first stands in this line."""
-        # A line of another writer may have its fields in another order.
+        """The number of a new head from its text; ``number`` is the line where it first occurs."""
+        # Lines of other writers may have their fields in another order.
         with suppress(ValueError, msgspec.MsgspecError):
             line = _LINE.decode(text)
             plain = all(getattr(line, name) == getattr(_NO_TAIL, name) for name in TAIL_FIELDS)
@@ -361,7 +361,7 @@ class _Lines(_Documents):
             for record, run in self.read(self._line, document):
                 self._builder.add(record, run, self._line)
             if isinstance(document, dict) and _is_run(document):
-                self._heads.clear()  # of a run that had this name before
+                self._heads.clear()  # they may belong to an earlier run of this name
         except _ERRORS as error:
             self.note(self._line, f"record not read: {error}")
 
@@ -371,9 +371,9 @@ class _Lines(_Documents):
 
 
 def _parsed(line: bytes) -> Any:
-    """A JSON value. Raises ValueError.
+    """Parse a JSON value. Raises ValueError.
 
-    NaN and Infinity, which earlier versions wrote into environments, are nothing.
+    NaN and Infinity, which earlier versions wrote into environments, become None.
     """
     try:
         return msgspec.json.decode(line)
@@ -385,7 +385,7 @@ def _parsed(line: bytes) -> Any:
 
 
 def _times(fields: Mapping[str, Sequence[Any]]) -> NDArray[np.float64]:
-    """The iterations of records one after the other. Raises ValueError where one is no time."""
+    """The iterations of all records, concatenated. Raises ValueError if one is no time."""
     rows = fields["times_s"]
     times = np.fromiter(chain.from_iterable(rows), np.float64, count=sum(map(len, rows)))
     plain = not len(times) or (times.min() >= _LEAST_S and times.max() <= _MOST_S)
@@ -399,7 +399,7 @@ def _times(fields: Mapping[str, Sequence[Any]]) -> NDArray[np.float64]:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the cyclic collector, which walks over millions of young values again and again."""
+    """Disable the cyclic garbage collector, which would scan millions of new objects repeatedly."""
     on = gc.isenabled()
     gc.disable()
     try:
@@ -410,9 +410,9 @@ def _uncollected() -> Iterator[None]:
 
 
 def read_blocks(source: str, blocks: Iterable[bytes]) -> Reading:
-    """The measurements of JSON lines; a line that was cut is noted, the others are kept.
+    """Read measurements from JSON lines. A truncated line is noted and left out.
 
-    ``blocks``: whole lines each, but for the last line of the last one.
+    ``blocks``: each has complete lines, except the last line of the last block.
     """
     lines = _Lines(source)
     with _uncollected():
@@ -422,18 +422,18 @@ def read_blocks(source: str, blocks: Iterable[bytes]) -> Reading:
 
 
 def read_jsonl(source: str, text: str) -> Reading:
-    """See `read_blocks`."""
+    """Read measurements from the text of JSON lines, see `read_blocks`."""
     return read_blocks(source, file_blocks(io.BytesIO(text.encode("utf-8", "surrogatepass"))))
 
 
 def file_blocks(file: BinaryIO) -> Iterator[bytes]:
-    """The bytes of a file in blocks that end with a line."""
+    """The bytes of a file in blocks that end at a line end."""
     while data := file.read(_BLOCK):
         yield data + file.readline()
 
 
 def read_list(source: str, documents: Sequence[object]) -> Reading:
-    """The measurements of a JSON list."""
+    """Read measurements from a JSON list."""
     reader, builder = _Documents(source), Builder()
     for number, document in enumerate(documents, 1):
         try:
@@ -445,9 +445,9 @@ def read_list(source: str, documents: Sequence[object]) -> Reading:
 
 
 def measurements(text: str, strict: bool = True) -> list[Measurement]:
-    """The whole measurements of JSON lines, their texts safe to print.
+    """Read measurements from JSON lines with all their fields; texts are made safe to print.
 
-    Raises ValueError where a line cannot be read; unless ``strict`` it is left out.
+    If a line cannot be read, raises ValueError, or leaves the line out unless ``strict``.
     """
     reader, rows = _Documents("<text>"), list[Measurement]()
     odd = _ODD.search(text) is not None
@@ -464,9 +464,9 @@ def measurements(text: str, strict: bool = True) -> list[Measurement]:
 
 
 def step_measurements(path: Path) -> list[Measurement]:
-    """The measurements of training steps in JSON lines or a run directory, with their curves.
+    """Read the measurements of training steps in JSON lines or a run directory, with loss curves.
 
-    Others are left out: the reader of the file's rows has its notes.
+    Unreadable lines are left out without a note: `read_blocks` notes them.
     """
     texts = (line for text in record_texts(path) for line in text.split("\n") if '"step"' in line)
     return [one for one in measurements("\n".join(texts), strict=False) if one.step is not None]

@@ -1,6 +1,6 @@
-"""The record as a JSON schema and as a page of the docs, made from the types.
+"""Make the JSON schema of the record, and its page of the docs, from the types.
 
-``python -m reports.readers.described`` writes both anew, from a checkout's root.
+``python -m reports.readers.described`` in a checkout's root writes both files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from reports.readers.codec import Line
 from reports.records.measurement import FORMAT
 
-#: Where both stand in a checkout.
+#: The paths of both files in a checkout.
 SCHEMA = Path("reports/records") / f"format-{FORMAT}.schema.json"
 PAGE = Path("docs/record.md")
 
@@ -43,7 +43,7 @@ def schema() -> str:
 
 
 def page() -> str:
-    """The page: a table of the fields of a line, and of each part that is an object."""
+    """The page: a table of the fields of a line, and a table for each nested object."""
     types = json.loads(schema())["$defs"]
     return "\n".join([_INTRODUCTION, *_table(types["Line"]), *_parts(types)]) + "\n"
 

@@ -1,4 +1,4 @@
-"""Rows as a pandas DataFrame, with the columns and types of docs/reports.md, from any source."""
+"""Rows of any source as a pandas DataFrame, with the columns and types of docs/reports.md."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _TUPLES = ("hosts", "devices")
-# Rows of a column of one text that are made; all others are these again.
+# A column with a single text is made of copies of a part with this many rows.
 _PART = 1 << 14
 
 
 def frame(rows: Sequence[Measurement]) -> DataFrame:
     """Rows as a DataFrame with the columns ``SHOWN``; whole numbers are nullable integers.
 
-    Its arrays may be those of rows that are columns. Raises MissingLibrary without pandas.
+    It may share arrays with ``rows``. Raises MissingLibrary without pandas.
     """
     try:
         import pandas as pd
@@ -50,7 +50,7 @@ def frame(rows: Sequence[Measurement]) -> DataFrame:
     else:
         listed = [as_mapping(row) for row in rows]
         columns = {name: [row[name] for row in listed] for name in SHOWN}
-    # Each column goes as its form in pandas comes.
+    # Each column is released when its pandas array has been made, to save memory.
     table: DataFrame = pd.DataFrame(
         {name: _form(name)(pd, columns.pop(name)) for name in SHOWN}, copy=False
     )
@@ -72,9 +72,9 @@ def _coded(values: Any) -> Coded:
 
 
 def _texts(pd: ModuleType, values: Any) -> Any:
-    """Pandas' own kind of text, made once for each different one.
+    """A pandas text array; each distinct text is converted once.
 
-    A column of one text shares its memory among parts of the column, where pandas can.
+    Parts of a column with a single text share memory if pandas supports this.
     """
     column = _coded(values)
     texts, count = pd.Series(["", *column.labels]).array, len(column.codes)
@@ -102,7 +102,7 @@ def _arrays(_: ModuleType, values: Times | Sequence[Any]) -> Any:
         arrays = (np.array(value, np.float64) if value else empty for value in values)
     else:
         arrays = repeat(empty, len(values))
-    # Assigned at once, numpy would make a matrix of them.
+    # Assigned in one step, numpy would make a matrix of them.
     return np.fromiter(arrays, object, count=len(values))
 
 
@@ -119,7 +119,7 @@ _FORMS: Mapping[Kind, Callable[[ModuleType, Any], Any]] = {
 
 
 def _form(name: str) -> Callable[[ModuleType, Any], Any]:
-    """The function that makes pandas' form of a column."""
+    """The function that converts a column to a pandas array."""
     if name in RUN_COLUMNS:
         return _whole if name == "run" else _tuples if name in _TUPLES else _texts
     return _FORMS[COLUMNS[name].kind]

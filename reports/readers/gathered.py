@@ -1,8 +1,8 @@
-"""Rows and notes of a log while it is read, and whether figures are whole and agree.
+"""Collect rows and notes while a log is read, and check that figures are complete and consistent.
 
-A text that is cut inside a figure must not give the part as one. The figures of a row depend on
-each other: algbw = size / time and busbw = algbw x bus factor (nccl-tests, doc/PERFORMANCE.md). A
-row whose figures do not agree was cut, shifted or changed after it was measured.
+If a text is cut inside a figure, the rest must not be taken for the figure. The figures of a row
+depend on each other: algbw = size / time and busbw = algbw x bus factor (nccl-tests,
+doc/PERFORMANCE.md). A row with inconsistent figures was cut, shifted or changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reports.records.measurement import Measurement, Note, Reading, Run
 
 
 class Gathered:
-    """The rows so far, and notes on lines and on tables' headers that gave none."""
+    """The rows so far, notes on lines, and notes on headers without a row."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -32,7 +32,7 @@ class Gathered:
         self.notes.append(Note(self.source, line, text))
 
     def take(self, line: int, row: Measurement | str, what: str = "row") -> None:
-        """Add a row; a text says why ``what`` is none."""
+        """Add a row, or a note if ``row`` is the reason why ``what`` cannot be read."""
         self._header = 0
         if isinstance(row, str):
             self.note(line, f"{what} not read: {row}")
@@ -40,12 +40,12 @@ class Gathered:
             self.rows.append(row)
 
     def header(self, line: int) -> None:
-        """Begin a table; a header before it that no row followed is noted."""
+        """Begin a table. Adds a note if no row followed the header before it."""
         self.close()
         self._header = line
 
     def close(self) -> Reading:
-        """End the last table; return everything."""
+        """End the last table. Returns all rows and notes."""
         if self._header:
             self.note(self._header, "a table's header with no row below it")
         self._header = 0
@@ -53,7 +53,7 @@ class Gathered:
 
 
 def figure(cell: str) -> float | None:
-    """The figure of a cell; None where it is none, negative or not finite."""
+    """The number in a cell; None if it is no number, negative or not finite."""
     try:
         value = float(cell)
     except ValueError:
@@ -69,9 +69,9 @@ def message_row(
     ranks: int | None,
     **fields: Any,
 ) -> Measurement | str:
-    """A row of a log that counts one rank's ``message``, with size and rates of the collective.
+    """Make a row of a log that counts one rank's ``message``, with the collective's size and rates.
 
-    ``fields``: the other fields of the row. A text says why there is no row.
+    ``fields``: the other fields of the row. Returns a reason as text if there is no time or rate.
     """
     seconds = fields.get("time_s")
     if seconds is None and not fields.keys() & {"bandwidth_bytes_per_s", "messages_per_s"}:
@@ -92,7 +92,7 @@ def message_row(
 
 
 def signed(cell: str) -> float | None:
-    """As `figure`, of a quantity that may be negative, such as an overlap."""
+    """As `figure`, for a quantity that may be negative, such as an overlap."""
     value = figure(cell.removeprefix("-"))
     return -value if value is not None and cell.startswith("-") else value
 
@@ -101,15 +101,15 @@ _FIXED = re.compile(r"\d{1,18}\.(\d{1,12})", re.ASCII)
 
 
 def open_line(lines: Sequence[Line]) -> int:
-    """The number of the last line if the text has no line end behind it, else 0.
+    """The number of the last line if no line end follows it, else 0.
 
-    The text may be cut there, so that the last figure of the line may be the part of one.
+    The text may be cut there, so that the last figure of the line may be incomplete.
     """
     return lines[-1].number if lines and lines[-1].text else 0
 
 
 def fixed(cell: str, *places: int) -> float | None:
-    """The figure of a cell that a program prints with so many decimals; None for any other cell."""
+    """The number in a cell if it has one of these numbers of decimals, otherwise None."""
     match = _FIXED.fullmatch(cell)
     return float(cell) if match and len(match[1]) in places else None
 
@@ -120,37 +120,37 @@ def places(cell: str) -> int:
 
 
 def agrees(printed: str, expected: float, unit: float = 1.0, slack: float = 0.01) -> bool:
-    """Whether a printed figure, in ``unit``, is the expected one within its rounding and slack."""
+    """True if a printed figure, in ``unit``, is as expected within its rounding and ``slack``."""
     value = float(printed) * unit
     return abs(value - expected) <= 0.51 * 10.0 ** -places(printed) * unit + slack * expected
 
 
-# Beyond the printed digits: figures that are written with all their digits were computed in
-# floating point.
+# Relative tolerance beyond the printed digits, for floating-point errors in figures that are
+# printed with all digits.
 _SLACK = 1e-6
 _MOST_DIGITS = 400
 
 
 class Printed(NamedTuple):
-    """The values that a printed figure may stand for."""
+    """The interval of values that a printed figure may stand for."""
 
     low: float
     high: float
 
     def scaled(self, factor: float) -> Printed:
-        """The span in another unit; ``factor`` is positive."""
+        """The interval in another unit; ``factor`` is positive."""
         return Printed(self.low * factor, self.high * factor)
 
     def meets(self, other: Printed) -> bool:
-        """Whether some value is in both."""
+        """True if the two intervals overlap."""
         slack = _SLACK * min(abs(self.high), abs(other.high))
         return self.low <= other.high + slack and other.low <= self.high + slack
 
 
 def span(text: str) -> Printed | None:
-    """The values that round or truncate to a printed figure; None where it is no finite number.
+    """The interval of values that round or truncate to a printed figure; None if not finite.
 
-    The span reaches one unit of the last digit to both sides.
+    It extends by one unit of the last digit to both sides.
     """
     try:
         value = Decimal(text.rstrip("*")[:_MOST_DIGITS])
@@ -166,10 +166,10 @@ def span(text: str) -> Printed | None:
 def contradiction(
     size: int | None, time: Printed | None, algbw: str, busbw: str, factor: float | None
 ) -> str:
-    """Why the figures of a row cannot belong together; empty where they can.
+    """Why the figures of a row are inconsistent; empty if they are consistent.
 
-    ``size`` in bytes, ``time`` in seconds (None: not what algbw was computed from), ``algbw`` and
-    ``busbw`` in GB/s as printed, ``factor``: the bus factor, None where it is not known.
+    ``size`` in bytes, ``time`` in seconds (None: algbw was not computed from it), ``algbw`` and
+    ``busbw`` in GB/s as printed, ``factor``: the bus factor, None if it is not known.
     """
     rate, bus = span(algbw), span(busbw)
     if rate is None:
@@ -185,7 +185,7 @@ def contradiction(
 
 
 class Agreed(NamedTuple):
-    """The ranks of a table and its bus factor; ``note``: what is odd about them, else empty."""
+    """Number of ranks of a table and its bus factor; ``note``: a contradiction, if any."""
 
     ranks: int | None
     factor: float | None
@@ -193,11 +193,11 @@ class Agreed(NamedTuple):
 
 
 def agreed(collective: str, rates: Sequence[tuple[str, str]], listed: int | None) -> Agreed:
-    """The ranks by a list of devices (``listed``) and by the printed pairs (algbw, busbw).
+    """Infer the number of ranks from a device list (``listed``) and printed pairs (algbw, busbw).
 
-    The rates count where they contradict the list: who pastes a log may cut it, and of a world in
-    groups it has all ranks. What most pairs agree on counts, for a single figure may be wrong. The
-    factor is None where it is not known, or where most pairs contradict it.
+    If rates contradict the list, the rates count: the list may have been cut in a pasted log, and
+    with groups it has the ranks of all. The value of most pairs is taken, because single figures
+    may be wrong. The factor is None if it is not known, or if most pairs contradict it.
     """
     pairs = [(low, high) for low, high in rates if span(low) and span(high)]
     values = [(float(a.rstrip("*")), float(b.rstrip("*"))) for a, b in pairs]
@@ -219,6 +219,6 @@ def agreed(collective: str, rates: Sequence[tuple[str, str]], listed: int | None
 
 
 def micros(value: object) -> Printed | None:
-    """Microseconds of a JSON document as seconds; None where there are none."""
+    """The interval in seconds of a printed number of microseconds; None for None."""
     ends = None if value is None else span(str(value))
     return None if ends is None else ends.scaled(1e-6)

@@ -1,7 +1,7 @@
-"""Reads JSON of nccl-tests (``-J``, versions 1 to 4), of Busbar's ``-J`` and of rccl-tests.
+"""Read JSON of nccl-tests (``-J``, versions 1 to 4), of Busbar's ``-J`` and of rccl-tests.
 
-The text may be complete, cut short or damaged, or several documents in a row. rccl-tests'
-``-Z json`` writes a list with one object for each row and placement.
+The text may be complete, truncated or damaged, or have several documents. rccl-tests' ``-Z json``
+writes a list with one object for each row and placement.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from reports.records.metrics import CPU
 
 _GAP = re.compile(r"[\s,]*")
 _RESULTS = re.compile(r'"results"\s*:\s*\[')
-# With what a row of ours, of nccl-tests, of rccl-tests begins.
+# The beginning of a row of Busbar, of nccl-tests, or of rccl-tests.
 _ROW = re.compile(r'\{\s*"(?:format|collective|size|numCycle)"')
-# The last word of a text that was cut: a literal, a number, an escape.
+# Most characters of an incomplete last token: a literal, a number, an escape.
 _LONGEST_REST = 8
 _MOST_SAID = 5
 
 
 class Found(NamedTuple):
-    """A document, or what could be saved of it (None: nothing), and remarks: (line, text)."""
+    """A document, or its readable part (None: nothing), and notes as (line, text)."""
 
     value: object
     notes: tuple[tuple[int, str], ...] = ()
 
 
 def documents(text: str) -> list[Found]:
-    """The JSON documents of a text, in order.
+    """The JSON documents in a text, in order.
 
-    Of one that is cut or damaged the rows are kept that are whole: the elements of a list, or of
-    what stands under ``results``; then it is the last, for where the next begins cannot be told.
+    Of a truncated or damaged document the complete rows are kept: elements of a list, or of
+    ``results``. It is the last document then, because the start of the next is unknown.
     """
     decoder, values, position = json.JSONDecoder(), list[Found](), 0
     while True:
@@ -59,14 +59,14 @@ def documents(text: str) -> list[Found]:
 
 
 def _saved(text: str, start: int, error: json.JSONDecodeError) -> Found:
-    """The complete parts of a damaged document."""
+    """The complete rows of a damaged document, with notes."""
     listed = text[start] == "["
     results = None if listed else _RESULTS.search(text, start)
     if not listed and results is None:
         before = ", before any result" if _ended(text, error) else ""
         return Found(None, ((_line(text, error.pos), _what(text, error) + before),))
     rows, notes = _rows(text, start + 1 if results is None else results.end())
-    if not notes:  # the rows are whole, so it is something behind them
+    if not notes:  # the rows are complete, so the damage is behind them
         notes = [(_line(text, error.pos), f"{_what(text, error)}, behind the last result")]
     if results is None:
         return Found(rows, tuple(notes))
@@ -81,7 +81,7 @@ def _saved(text: str, start: int, error: json.JSONDecodeError) -> Found:
 
 
 def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]]:
-    """The elements from a place on that can be read, and remarks on the others."""
+    """The readable elements of a list from a position on, and notes on the others."""
     decoder, rows, notes, more = json.JSONDecoder(), list[object](), list[tuple[int, str]](), 0
     while True:
         gap = _GAP.match(text, position)
@@ -117,14 +117,14 @@ def _head(text: str) -> Mapping[str, object]:
 
 
 def _ended(text: str, error: json.JSONDecodeError) -> bool:
-    """Whether the text ended too early, rather than being wrong in the middle."""
+    """True if the text is truncated, False if it is damaged in the middle."""
     rest = text[error.pos :].rstrip()
     cut = len(rest) <= _LONGEST_REST and not rest.endswith(("}", "]"))
     return cut or error.msg.startswith("Unterminated string")
 
 
 def _what(text: str, error: json.JSONDecodeError) -> str:
-    """The error, with its byte offset in the file (as UTF-8)."""
+    """The error as text, with its byte offset in the file (as UTF-8)."""
     if _ended(text, error):
         return f"the JSON ends early, at byte {len(text.encode(errors='replace'))}"
     byte = len(text[: error.pos].encode(errors="replace"))
@@ -135,16 +135,16 @@ def _line(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
 
 
-_MOST = 1 << 63  # what a column of whole numbers holds
+_MOST = 1 << 63  # bound of a column of whole numbers
 
 
 def is_nccl(document: object) -> bool:
-    """Whether a JSON document has the shape of that file."""
+    """True if a JSON document has a list ``results``, as in nccl-tests' file."""
     return isinstance(document, dict) and isinstance(document.get("results"), list)
 
 
 def number(value: object) -> float | None:
-    """A finite number, in quotes or not; None for anything else."""
+    """A finite number from a JSON number or text; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -155,7 +155,7 @@ def number(value: object) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """As `number`, a whole number of at most 63 bits."""
+    """As `number`, for a whole number of at most 63 bits."""
     known = number(value)
     return int(known) if known is not None and abs(known) < _MOST else None
 
@@ -169,7 +169,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def read_nccl(source: str, document: Mapping[str, Any]) -> Reading:
-    """The rows of one document; a result that lacks what a row needs is said by its number."""
+    """The rows of an nccl-tests document. Notes name results that cannot be read by number."""
     config = _mapping(document.get("config"))
     devices = [_mapping(d) for d in _list(config.get("devices"))]
     arguments = [_text(a) for a in _list(document.get("args"))]
@@ -188,7 +188,7 @@ def read_nccl(source: str, document: Mapping[str, Any]) -> Reading:
         tuple(dict.fromkeys(_text(d.get("device_info")) for d in devices)),
         _environment(document, devices if share == 1 else [], hosts),
     )
-    # Split into groups, a communicator has the ranks of one.
+    # With groups, a communicator has the ranks of one group.
     groups = Counter(whole(d.get("group")) for d in devices)
     ranks = max(groups.values(), default=0) * share or None
     gathered = Gathered(source)
@@ -211,7 +211,7 @@ def read_nccl(source: str, document: Mapping[str, Any]) -> Reading:
 def _environment(
     document: Mapping[str, Any], devices: Sequence[Mapping[str, Any]], hosts: Sequence[str]
 ) -> dict[str, Any]:
-    """Start, the place of each rank and NCCL's variables; nothing else of the environment."""
+    """The environment of a row: start time, place of each rank, and NCCL's variables."""
     facts: dict[str, Any] = {}
     started = _text(document.get("start_time"))
     if started:
@@ -229,13 +229,13 @@ def _list(value: object) -> Sequence[object]:
 
 
 def _collective(run: Run, results: Sequence[Mapping[str, Any]]) -> str:
-    """The collective of a result, by the program or by the name of the experiment."""
+    """The collective, from the name of the program or of the experiment."""
     named = _text(results[0].get("experiment_name")).split(" ")[0] if results else ""
     return names.collective(run.program or named)
 
 
 def _rates(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Algbw and busbw of all results and placements, as they stand there."""
+    """Algbw and busbw of all results and placements, as texts."""
     halves = [_mapping(one.get(key)) for one in results for key in ("out_of_place", "in_place")]
     return [(str(half.get("alg_bw")), str(half.get("bus_bw"))) for half in halves]
 
@@ -298,15 +298,15 @@ def _result(
 
 
 def _statistic(run: Run, config: Mapping[str, Any]) -> str:
-    """What its times are: nccl-tests' are means; ours say which."""
+    """``mean`` or ``median``: nccl-tests' times are means; Busbar's document says which."""
     ours = run.format == "busbar-nccl-json"
     return "median" if ours and config.get("statistic") != "mean" else "mean"
 
 
 def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
-    """The fields that ``-I`` adds: raw times, extremes, and each rank's own if it is a process.
+    """The fields from ``-I``: raw times, extremes, and ranks' own times if each is a process.
 
-    Those that ``-K`` leaves out of the extremes are left out of all.
+    Iterations that ``-K`` leaves out of the extremes are left out of the times too.
     """
     skipped = whole(each.get("skipped_iterations")) or 0
     own = [_seconds(one, skipped) for one in _list(each.get("per_process_max_times_us"))]
@@ -326,7 +326,7 @@ def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
 
 
 def _seconds(value: object, skipped: int) -> tuple[float, ...]:
-    """A list of microseconds without the first ones; empty where one is no number."""
+    """Convert a list of microseconds without the ``skipped`` first; empty if one is no number."""
     times = [number(one) for one in _list(value)[max(0, skipped) :]]
     known = tuple(one * 1e-6 for one in times if one is not None)
     return known if len(known) == len(times) else ()
@@ -336,15 +336,15 @@ _KEYS = {"size", "inPlace", "time", "algBw", "busBw"}
 
 
 def is_rccl(document: object) -> bool:
-    """Whether a JSON document has the shape of that file."""
+    """True if a JSON document is a list of objects with the keys of rccl-tests."""
     first = document[0] if isinstance(document, list) and document else None
     return isinstance(first, dict) and first.keys() >= _KEYS
 
 
 def read_rccl(source: str, documents: Sequence[object]) -> Reading:
-    """The rows of one document; an object that lacks what a row needs is said by its number.
+    """The rows of an rccl-tests document. Notes name objects that cannot be read by number.
 
-    Every cycle of ``-N`` is a run of its own. Wrong values that were not counted are None.
+    Every cycle of ``-N`` becomes a separate run. ``wrong`` is None if it was not counted.
     """
     gathered = Gathered(source)
     runs: dict[object, Run] = {}

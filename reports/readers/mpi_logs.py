@@ -1,8 +1,8 @@
-"""Reads tables of MPI benchmarks: OSU, the Intel MPI Benchmarks (IMB), and oneCCL's.
+"""Read tables of MPI benchmarks: OSU, the Intel MPI Benchmarks (IMB), and oneCCL's.
 
-OSU: latency, bandwidth, barrier, non-blocking; ``-f`` and ``-T``. IMB: every table that has
-``#repetitions`` and times in it. oneCCL: ``#bytes`` is what each rank gives, so that an all-gather
-and an all-to-all handle ranks times as much; the last column is the deviation over ranks.
+OSU: latency, bandwidth, barrier, non-blocking; ``-f`` and ``-T``. IMB: every table with
+``#repetitions`` and times. oneCCL: ``#bytes`` is one rank's contribution, so an all-gather or
+all-to-all handles P times as much; the last column is the deviation over ranks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reports.records.measurement import Measurement, Reading, Run
 from reports.records.metrics import PURE
 
 FORMAT = "oneccl"
-#: What distinguishes the header of a table from IMB's.
+#: A column that oneCCL's header has and IMB's has not.
 MARK = "stddev[%]"
 _ONECCL_NAME = re.compile(r"#\s*Benchmarking: ?(\S[\w ,]*)")
 _ONECCL_RANKS = re.compile(r"#\s*#?processes:? ?=?\s*(\d{1,7})\b")
@@ -27,7 +27,7 @@ _ONECCL_TIMES = {"t_min[usec]": "min_s", "t_max[usec]": "max_s", "t_avg[usec]": 
 
 
 def read_oneccl(source: str, lines: Sequence[Line]) -> Reading:
-    """All tables of oneCCL's benchmark in a log."""
+    """Read all tables of oneCCL's benchmark in a log."""
     gathered, columns, number = Gathered(source), list[str](), 0
     name, ranks, facts = "", None, dict[str, str]()
     run = Run(source, 0, FORMAT)
@@ -94,7 +94,7 @@ _COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|orterun|prun|flux run|jsrun|apr
 _RANKS = re.compile(r"(?:^|\s)(?:-np|-n|--np|--ntasks[= ]?|-ntasks)\s*=?\s*(\d{1,7})\b")
 _NODES = re.compile(r"(?:^|\s)(?:-N|--nodes)\s*=?\s*(\d{1,6})\b")
 _PER_NODE = re.compile(r"(?:^|\s)(?:--ntasks-per-node)\s*=?\s*(\d{1,6})\b")
-# What Intel MPI says of each rank as it starts (I_MPI_DEBUG): rank, process, host, its cores.
+# Intel MPI's line for each rank at start-up (I_MPI_DEBUG): rank, process, host, its cores.
 _STARTED = re.compile(r"MPI startup\(\): (\d{1,7})\s+\d+\s+\S+\s+(?:\{|\d|$)")
 _COLUMN = re.compile(
     r"(?:Transmit )?Size|Iterations|Validation|Messages/s|MB/s|[A-Za-z][\w.%]*(?: "
@@ -104,7 +104,7 @@ _FAILED = "validation failed; of how many elements is not said, so one is counte
 _POINT_TO_POINT = {"latency", "multithreadedlatency", "bandwidth", "bidirectional_bandwidth"}
 _OSU_SECONDS = {"avglatency": "time_s", "latency": "time_s", "minlatency": "min_s"}
 _OSU_SECONDS |= {"maxlatency": "max_s", "p99taillat": "p99_s"}
-# Of non-blocking collectives; what is called overall holds OSU's own compute.
+# For non-blocking collectives; overall includes OSU's own computation.
 _OSU_SECONDS |= {"purecomm": "time_s", "mincomm": "min_s", "maxcomm": "max_s"}
 _OSU_SECONDS |= {"overall": "overall_s", "compute": "compute_s"}
 _OSU_RATES = {"messagess": ("messages_per_s", 1.0), "mbs": ("bandwidth_bytes_per_s", 1e6)}
@@ -112,7 +112,7 @@ _OSU_RATES |= {"bandwidth": ("bandwidth_bytes_per_s", 1e6)}
 
 
 def launched_ranks(text: str) -> int | None:
-    """The rank count of a launcher's command line, or of Intel MPI's list so far; else None."""
+    """The rank count from a launcher's command line or Intel MPI's list of ranks, else None."""
     started = _STARTED.search(text)
     if started:
         return int(started.group(1)) + 1
@@ -141,7 +141,7 @@ def _osu_columns(text: str) -> list[str] | None:
 
 
 class _OsuTable:
-    """One benchmark's table while it is being read."""
+    """State of the table of one benchmark while it is read."""
 
     def __init__(self, source: str, number: int, title: re.Match[str], ranks: int | None) -> None:
         model, name, version = title.groups()
@@ -156,7 +156,7 @@ class _OsuTable:
         self.columns: list[str] = []
 
     def row(self, line: Line) -> Measurement | str | None:
-        """A row, the reason why a line that looks like one is none, or None."""
+        """The row in a line, the reason why a row cannot be read, or None for other lines."""
         tokens = line.text.split()
         if not self.columns or not tokens or not re.match(r"[\d.]+$", tokens[0]):
             return None
@@ -172,7 +172,7 @@ class _OsuTable:
                 verdict = cell.lower()[:4]
                 if verdict not in ("pass", "fail"):
                     return f"validation says {cell!r}"
-                fields["wrong"] = int(verdict == "fail")  # at least: the number is not said
+                fields["wrong"] = int(verdict == "fail")  # at least 1: the log has no number
                 continue
             key = _key(name)
             value = signed(cell) if key == "overlap" else figure(cell)
@@ -192,14 +192,14 @@ class _OsuTable:
         return message_row(self.run, line.number, self.collective, int(size), self.ranks, **fields)
 
     def left_out(self) -> str:
-        """The columns of the header that no field of a row holds, as a text; empty for none."""
+        """A note on the columns that are not read; empty if there are none."""
         known = {*_OSU_SECONDS, *_OSU_RATES, "size", "iterations", "validation", "overlap"}
         names = [name for name in self.columns if _key(name) not in known]
         return f"columns that are not read: {', '.join(names)}" if names else ""
 
 
 def _osu_collective(model: str, title: str) -> str:
-    """The collective of a title; of another benchmark its whole name, ``MPI_Get latency``'s too."""
+    """The collective in a title; for other benchmarks (``MPI_Get latency``) the whole name."""
     _, _, operation = model.partition("_")
     if operation or title.lower().startswith("multi"):
         return names.collective(f"{operation} {title}")
@@ -209,7 +209,7 @@ def _osu_collective(model: str, title: str) -> str:
 
 
 def read_osu(source: str, lines: Iterable[Line]) -> Reading:
-    """All OSU tables in a log; rank counts come from a launcher's line above, if any."""
+    """Read all OSU tables in a log. Rank counts come from a launcher's line above, if any."""
     gathered = Gathered(source)
     table: _OsuTable | None = None
     number, ranks = 0, None
@@ -256,7 +256,7 @@ _AGGREGATE = re.compile(r"#\s*MODE:\s*AGGREGATE")
 _REDUCING = ("allreduce", "reduce", "reduce_scatter", "iallreduce", "ireduce", "ireduce_scatter")
 _IMB_TIMES = {"t[usec]": "time_s", "t_avg[usec]": "time_s", "t_min[usec]": "min_s"}
 _IMB_TIMES |= {"t_max[usec]": "max_s"}
-# Of non-blocking collectives; t_ovrl holds IMB's own compute.
+# For non-blocking collectives; t_ovrl includes IMB's own computation.
 _IMB_TIMES |= {"t_pure[usec]": "time_s", "t_ovrl[usec]": "overall_s", "t_CPU[usec]": "compute_s"}
 _IMB_RATES = {"Mbytes/sec": ("bandwidth_bytes_per_s", 1e6), "Msg/sec": ("messages_per_s", 1.0)}
 _OVERLAP = "overlap[%]"
@@ -264,7 +264,7 @@ _COUNTS = {"defects": "wrong", "#repetitions": "iterations"}
 
 
 class _ImbState:
-    """The facts in the lines above a table."""
+    """The facts from the lines above a table."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -273,7 +273,7 @@ class _ImbState:
         self.columns: list[str] = []
 
     def take(self, text: str) -> bool:
-        """Whether a line was one of those above a table."""
+        """Store the fact in a line. Returns False if the line has none."""
         for name, pattern in _FACTS.items():
             if match := pattern.search(text):
                 self.facts[name] = match.group(match.lastindex or 1)
@@ -287,7 +287,7 @@ class _ImbState:
 
 
 def read_imb(source: str, lines: Iterable[Line]) -> Reading:
-    """All IMB tables in a log. Sizes are one rank's message; ``size`` is the whole collective's."""
+    """Read all IMB tables in a log. IMB counts one rank's message; ``size`` is the collective's."""
     gathered = Gathered(source)
     state, number, run = _ImbState(), -1, Run(source, 0, "imb")
     for line in lines:

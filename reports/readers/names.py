@@ -1,7 +1,7 @@
-"""Names and conventions of other benchmarks, translated to Busbar's.
+"""Translate names and conventions of other benchmarks to Busbar's.
 
-Sizes: nccl-tests counts what the collective as a whole handles; OSU and IMB count one rank's
-message, which is the n-th part of that for gathering and exchanging collectives.
+Sizes: nccl-tests counts the bytes of the collective as a whole. OSU and IMB count one rank's
+message, which is 1/P of it for gather-like and all-to-all collectives.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _SYNONYMS = {
     "alltoallpersonalized": "alltoall",
     "bidirectionalbandwidth": "bidirectional_bandwidth",
 }
-# What OSU writes before the name of a collective, and what we do.
+# Prefixes of collectives in OSU's titles, and Busbar's prefixes.
 _KINDS = {"non-blocking": "i", "persistent": "persistent_", "neighborhood": "neighbor_"}
 # Per rank, nccl-tests' factor (doc/PERFORMANCE.md): busbw = algbw x factor.
 _SHARED = {"allgather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter"}
 _PLAIN = {"broadcast", "reduce", "sendrecv", "hypercube"}
-#: The collectives whose names we know.
+#: The known collectives.
 KNOWN = _SHARED | _PLAIN | {"allreduce", "barrier"}
-# A log of messages shows one rank's part of these.
+# Collectives for which OSU's and IMB's sizes are one rank's part.
 _PER_RANK = {"allgather", "allgatherv", "alltoall", "alltoallv", "gather", "gatherv"}
 _PER_RANK |= {"scatter", "scatterv"}
 _DTYPES = {
@@ -55,10 +55,10 @@ _BYTES |= {"int64": 8, "uint64": 8, "double": 8}
 
 
 def collective(text: str) -> str:
-    """Our name of a collective: ``all_reduce_perf``, ``AllReduce``, ``Iallreduce`` and the like.
+    """Busbar's name of a collective such as ``all_reduce_perf``, ``AllReduce``, ``Iallreduce``.
 
-    Non-blocking ones keep an ``i`` before the name, persistent ones ``persistent_``, those among
-    neighbours ``neighbor_``; what we do not know stays as it is, in lower case.
+    Non-blocking ones have the prefix ``i``, persistent ones ``persistent_``, neighbourhood
+    collectives ``neighbor_``. Unknown names are only changed to lower case letters and digits.
     """
     name = text.strip().lower()
     name = name if " " in name else name.rsplit("/", 1)[-1]
@@ -76,37 +76,37 @@ def collective(text: str) -> str:
 
 
 def blocking(name: str) -> str:
-    """The blocking collective that a non-blocking or a persistent one carries out."""
+    """The name of the blocking collective for a non-blocking or persistent one."""
     bare = name.removeprefix("persistent_")
     return bare[1:] if bare[:1] == "i" and bare[1:] in KNOWN | _PER_RANK else bare
 
 
 def in_file_name(path: str) -> str:
-    """The one collective that a file is named after; "" when it names none, or several."""
+    """The collective in a file's name; "" if there is none or more than one."""
     return in_words(path.replace("\\", "/").rsplit("/", 1)[-1])
 
 
 def in_words(text: str) -> str:
-    """The one collective that a text names; "" when it names none, or several."""
+    """The collective that a text names; "" if it names none or more than one."""
     names = {collective(m) for m in _NAMED.findall(text.lower())}
     return names.pop() if len(names) == 1 else ""
 
 
 def nccl_version(code: int) -> str:
-    """``22809`` as ``2.28.9``; up to 2.8 a thousand stood where ten thousand do now (nccl.h)."""
+    """NCCL's version code ``22809`` as ``2.28.9``. Up to 2.8, codes had four digits (nccl.h)."""
     major, rest = divmod(code, 10000 if code >= 10000 else 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def dtype(text: str) -> str:
-    """Our name of an element type: ``MPI_FLOAT.``, ``ncclFloat`` are ``float``; else lower case."""
+    """Busbar's name of an element type: ``MPI_FLOAT.``, ``ncclFloat`` become ``float``."""
     name = text.strip().rstrip(".").lower()
     name = re.sub(r"^[nr]ccl(?=[a-z])", "", name)
     return _DTYPES.get(name, name)
 
 
 def element_size(name: str) -> int | None:
-    """Bytes of one element, None where the name does not tell."""
+    """Bytes of one element; None for an unknown type."""
     return 1 if name.startswith(("fp8", "f8")) else _BYTES.get(name)
 
 
@@ -121,7 +121,7 @@ def bus_factor(name: str, ranks: int | None) -> float | None:
 
 
 def whole(name: str, message: int, ranks: int | None) -> int | None:
-    """The collective's bytes for a message of one rank; None where that needs unknown ranks."""
+    """The collective's bytes for one rank's message; None if this needs an unknown rank count."""
     if blocking(name) not in _PER_RANK:
         return message
     return None if ranks is None else message * ranks
@@ -135,7 +135,7 @@ def rates(
     algbw: float | None = None,
     busbw: float | None = None,
 ) -> tuple[float | None, float | None]:
-    """(algbw, busbw) in bytes per second: what a log says of them, else what follows from it."""
+    """(algbw, busbw) in bytes per second: as given by the log, otherwise computed."""
     if algbw is None and size is not None and seconds:
         algbw = size / seconds
     factor = bus_factor(name, ranks)
@@ -145,12 +145,12 @@ def rates(
 
 
 def scaled(value: float | None, factor: float) -> float | None:
-    """A figure in our unit; None where the log has none."""
+    """A figure times a factor; None for None."""
     return None if value is None else value * factor
 
 
 def ranks_from_rates(name: str, algbw: float, busbw: float) -> int | None:
-    """The rank count that a pair of printed rates, two decimals each, leaves as the only one."""
+    """The rank count, if a pair of rates with two decimals allows exactly one; else None."""
     double = {"allreduce": 2.0}.get(name, 1.0)
     if name not in _SHARED | {"allreduce"} or algbw < 1 or busbw <= 0:
         return None

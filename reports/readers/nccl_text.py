@@ -1,9 +1,9 @@
-"""Reads nccl-tests' output with several runs, interleaved ranks and foreign messages in it.
+"""Read nccl-tests' output, also with several runs, interleaved ranks and other programs' messages.
 
 Dialects: ``bytes N … res`` in milliseconds before 2019, then ``size count`` in microseconds;
-``error`` (a deviation, starred by RCCL where too large) before version 2.13 and ``#wrong`` (a
-count) after; redop and root columns or not; ``-I`` columns, bitwise columns, timestamps; forks with
-columns of their own. The header says which; without one the row itself does.
+``error`` (a deviation, with a star by RCCL if too large) before version 2.13 and ``#wrong`` (a
+count) after; redop and root columns or not; ``-I`` columns, bitwise columns, timestamps; columns
+added by forks. The header shows the dialect; without a header it is inferred from the row.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from reports.readers.text import Line
 from reports.records.measurement import Measurement, Note, Reading, Run
 from reports.records.metrics import CPU, PLACEMENT
 
-#: The column of ``-C 1``: the CPU's time until the calls had returned, not the operation's.
+#: The column of ``-C 1``: CPU time until the calls have returned, not the operation's time.
 CPU_TIME = "cputime"
 _TIMES = ("time", CPU_TIME)
-# What the columns were called before 2019, in our words of today.
+# Names of columns before 2019, and their names today.
 _OLD = {"N": "count", "op": "redop", "res": "error"}
-# Columns that hold figures; what a fork adds may hold words.
+# Columns with figures; columns added by forks may have words.
 _FIGURES = {*_TIMES, "algbw", "busbw", "#wrong", "wrong", "error", "#bitdiff"}
 _NUMBER = re.compile(
     r"(?:[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf)\*?", re.ASCII
@@ -39,21 +39,21 @@ _MESSAGE = re.compile(
     r"(?:\[?\d{4}-\d\d-\d\d[ T][\d:.]+\]? )?[\w.-]+:\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL "
     r"\w+.*$"
 )
-# Where a build that traces itself says so: before its message, or before nccl-tests' own text.
+# Source positions that a tracing build prints before messages or before nccl-tests' own text.
 _TRACE = re.compile(r"(?:[A-Za-z_]\w*\(\), )[\w./-]+\.(?:cu|cc|cpp|cxx|c|h):\d+,", re.ASCII)
 _DEBUG = re.compile(r"\[[\w./-]+\.(?:cu|cc|cpp|cxx|c|h)[:\[\]].*$", re.ASCII)
-# A message of the program under test, glued to the whole number that was printed last.
+# A message of the program under test, directly behind the whole number that was printed last.
 _GLUED = re.compile(r"(-?\d{1,9})[A-Za-z_\[(<]", re.ASCII)
-# What may stand in the column of the type; prose that begins with two numbers has none of these.
+# Values of the type column. Prose that begins with two numbers has none of these.
 _KIND = re.compile(r"u?int|u?char|half|float|double|bf|fp?\d", re.IGNORECASE)
 _OPS = ("sum", "prod", "max", "min", "avg", "mulsum", "none", "all")
 
 
 @dataclass(frozen=True)
 class Header:
-    """The columns of a header: between type and the first time, of a half, after both.
+    """The columns in a header: before the first time, of one placement ("half"), after both halves.
 
-    ``unit_s``: seconds of the unit of the time column.
+    ``unit_s``: the unit of the time column in seconds.
     """
 
     before: tuple[str, ...]
@@ -64,15 +64,15 @@ class Header:
 
     @property
     def cells(self) -> int:
-        """The number of figures of a whole row."""
+        """The number of figures in a complete row."""
         return self.halves * len(self.half)
 
 
 @dataclass
 class Start:
-    """A row as far as it was read: figures may follow on a later line.
+    """A row as far as it has been read; further figures may follow on a later line.
 
-    ``tokens``: the number of words and figures behind the type, on the first line.
+    ``tokens``: the number of words and figures behind the type on the first line.
     """
 
     line: int
@@ -93,7 +93,7 @@ def header(text: str) -> Header | None:
     """The columns of a header line, None for any other line."""
     if "algbw" not in text:
         return None
-    # Neuron's nccom-test writes units into the names, and of which iterations the time is.
+    # Neuron's nccom-test writes units, and the statistic of the time, into the names.
     clean = re.sub(r"(?<=[a-z])(?::avg)?\((?:B|elems|us|GB/s)\)", "", text)
     names = clean.replace("#size", "# size").replace("#bytes", "# bytes").split()
     old = "size" not in names and "N" in names
@@ -114,7 +114,7 @@ def header(text: str) -> Header | None:
 
 
 def without_messages(text: str, hosts: Sequence[str]) -> str:
-    """A line without what NCCL wrote into it, host names known to be glued to a word included."""
+    """Remove NCCL's messages from a line, also if a known host name directly follows a word."""
     if "()," in text:
         text = _TRACE.sub(" ", text)
     if ":" in text and "[" in text:
@@ -129,7 +129,7 @@ def without_messages(text: str, hosts: Sequence[str]) -> str:
 
 
 def number(cell: str) -> float | None:
-    """A figure, with or without a star; None for ``N/A``, a fork's word, what is not finite."""
+    """The number in a cell, with or without a star; None for words and non-finite numbers."""
     if not _NUMBER.fullmatch(cell):
         return None
     value = float(cell.rstrip("*"))
@@ -137,7 +137,7 @@ def number(cell: str) -> float | None:
 
 
 def cells(text: str) -> list[str] | None:
-    """The figures of a line that has nothing else, None for any other line."""
+    """The cells of a line that has only figures; None for any other line."""
     words = text.split()
     return words if words and all(_is_cell(c) for c in words) else None
 
@@ -151,10 +151,10 @@ def _leading(tokens: Sequence[str]) -> list[str]:
 
 
 def _guess(tokens: Sequence[str]) -> Header | None:
-    """Columns of a row without a header: words are redop, an odd leading integer is the root.
+    """Guess the columns of a row without a header: a word is redop, an extra integer the root.
 
-    None where these columns would make a whole number of less than four digits a time, which is
-    printed with decimals: a cell is missing.
+    None if the time would then be an integer of less than four digits: times are printed with
+    decimals, so a cell is missing.
     """
     before: list[str] = []
     rest = list(tokens)
@@ -168,7 +168,7 @@ def _guess(tokens: Sequence[str]) -> Header | None:
         figures -= 1
     if rest and re.fullmatch(r"-?\d{1,3}", rest[0]):
         return None
-    # A deviation was printed with one digit and an exponent, a count is not.
+    # A deviation is printed with one digit and an exponent, a count is not.
     deviates = any(re.fullmatch(r"\de[+-]\d\d\*?", token) for token in rest)
     half = ["time", "algbw", "busbw", "error" if deviates else "#wrong"]
     if figures >= 16:
@@ -177,9 +177,9 @@ def _guess(tokens: Sequence[str]) -> Header | None:
 
 
 def _figures(tokens: Sequence[str], columns: Header) -> tuple[list[str], bool]:
-    """The cells of a row as far as they are figures, or stand in a column that a fork added.
+    """The leading cells of a row that are figures, or any text in columns added by forks.
 
-    And whether a message, glued to a count of wrong elements, takes the rest of the line.
+    The second value is True if a message behind the count of wrong elements fills the line.
     """
     figures: list[str] = []
     for n, token in enumerate(tokens):
@@ -192,9 +192,9 @@ def _figures(tokens: Sequence[str], columns: Header) -> tuple[list[str], bool]:
 
 
 def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int] | str:
-    """(operation, root, how many tokens they took), or what is odd about them.
+    """(operation, root, number of tokens used), or a text that says what is wrong.
 
-    Older all-to-alls leave the cell of the operation blank, so that a figure stands there.
+    Older all-to-all tests leave the operation blank, so that its token is a figure.
     """
     op, root, at = "", None, 0
     for name in columns.before:
@@ -218,9 +218,9 @@ def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int
 def row_start(
     line: int, text: str, known: Header | None, before: Start | None = None
 ) -> Start | str | None:
-    """The row that begins on this line; why not, when it looks like one; None for other lines.
+    """The row that begins on this line, the reason why it cannot be read, or None for other lines.
 
-    ``before``: the row above, whose columns a shorter row without a header has.
+    ``before``: the row above. A shorter row without a header has the columns of that row.
     """
     match = _START.search(text)
     if not match:
@@ -243,7 +243,7 @@ def row_start(
     if odd and not message and len(figures) < columns.cells and "timestamp" not in odd:
         column = columns.half[len(figures) % len(columns.half)]
         return f"{odd[0]!r} is no figure ({column})" if _KIND.match(kind) else None
-    # A replayed trace leaves the out-of-place half blank.
+    # For a replayed trace the out-of-place half is blank.
     blank = re.match(rf"(?:\s+\S+){{{at}}}\s{{34,}}\S", rest) if at else None
     first = len(columns.half) if blank and len(figures) == len(columns.half) else 0
     figures, more = figures[: columns.cells], figures[columns.cells :]
@@ -258,7 +258,7 @@ _OURS = re.compile(r"(\S+) (.+) \(([\w, ]+)\)$")
 
 @dataclass
 class PartialTable:
-    """One run's table while it is being read."""
+    """State of the table of one run while it is read."""
 
     program: str = ""
     version: str = ""
@@ -270,16 +270,16 @@ class PartialTable:
     iterations: int | None = None
     header: Header | None = None
     began: int = 0
-    #: Rows and halves of rows that were not read.
+    #: Number of rows, or halves of rows, that could not be read.
     refused: int = 0
-    #: Sizes that the run was asked to measure; None where the log does not say.
+    #: Number of sizes that the run was to measure; None if the log does not say.
     announced: int | None = None
     rows: list[Start] = field(default_factory=list)
     average: tuple[int, float] | None = None
     out_of_bounds: tuple[int, int] | None = None
 
     def size_of_world(self) -> int | None:
-        """Ranks of one communicator, as far as the lines above the table tell."""
+        """Ranks of one communicator, from the lines above the table; None if not known."""
         if not self.ranks:
             return self.nranks
         if len(self.ranks) > 1:  # split into groups: ranks of one communicator
@@ -290,7 +290,7 @@ class PartialTable:
 def rows_of(
     source: str, n: int, table: PartialTable, notes: list[Note], guesses: dict[str, list[int]]
 ) -> list[Measurement]:
-    """The rows of the ``n``-th table of a file; inferences go to ``guesses``, text to lines."""
+    """The rows of the ``n``-th table of a file. Adds inferences to ``guesses``: lines by text."""
     ours = _OURS.match(table.program)
     name, algorithm, transport = ours.groups() if ours else (table.program, "", "")
     collective = names.collective(name)
@@ -333,7 +333,7 @@ def rows_of(
 
 
 def _cells(start: Start, half: int) -> dict[str, str]:
-    """The cells of a half by column; empty where the row ends before or inside it."""
+    """The cells of a half by column; empty if the row ends before or inside it."""
     width = len(start.header.half)
     cells = start.cells[half * width - start.first : (half + 1) * width - start.first]
     return dict(zip(start.header.half, cells, strict=True)) if len(cells) == width else {}
@@ -342,7 +342,7 @@ def _cells(start: Start, half: int) -> dict[str, str]:
 def _contradiction(
     start: Start, half: int, collective: str, factor: float | None, unit_s: float
 ) -> str:
-    """See `contradiction`; no part in algbw have the CPU's time, and hypercube's whole size."""
+    """See `contradiction`. CPU times and hypercube are exempt: algbw is not size / time there."""
     cells = _cells(start, half)
     time = span(cells.get("time", "")) if collective != "hypercube" else None
     seconds = None if time is None else time.scaled(unit_s)
@@ -394,13 +394,13 @@ def _half(
 
 
 def _contradicted(table: PartialTable, collective: str) -> bool:
-    """Whether a name taken from further up cannot be this table's: it would need an operation."""
+    """True if the collective needs an operation but the table's rows have none."""
     needs = collective in ("allreduce", "reduce", "reduce_scatter")
     return needs and "redop" in table.rows[0].header.before and not any(s.op for s in table.rows)
 
 
 def _inferred(table: PartialTable) -> str:
-    """The collective by which columns are filled; "" where several fill the same ones."""
+    """Infer the collective from the columns that have values; "" if several would fit."""
     start = max(table.rows, key=lambda s: s.size)
     width = names.element_size(names.dtype(start.dtype))
     shared = width is not None and start.count > 0 and start.size > start.count * width
@@ -415,7 +415,7 @@ def _inferred(table: PartialTable) -> str:
 def _ranks(
     source: str, table: PartialTable, collective: str, notes: list[Note]
 ) -> tuple[int | None, float | None]:
-    """Ranks and bus factor: by the lines above, a size that is a multiple of a count, the rates."""
+    """Ranks and bus factor, from the lines above, sizes that are multiples of counts, and rates."""
     start = max(table.rows, key=lambda s: s.size)
     listed = table.size_of_world()
     width = names.element_size(names.dtype(start.dtype))
@@ -428,13 +428,13 @@ def _ranks(
 
 
 def _rates(table: PartialTable) -> list[tuple[str, str]]:
-    """Algbw and busbw of all rows and halves, as printed."""
+    """Algbw and busbw of all rows and halves, as printed texts."""
     halves = [_cells(s, h) for s in table.rows for h in range(s.header.halves)]
     return [(cells.get("algbw", ""), cells.get("busbw", "")) for cells in halves]
 
 
 def _unit_s(source: str, table: PartialTable, notes: list[Note]) -> float:
-    """The unit of the times: the header's; without one the one that agrees with size and rate."""
+    """The unit of times in seconds: the header's, or the one that is consistent with the rates."""
     if table.header is not None:
         return table.header.unit_s
     for start in table.rows:
@@ -450,7 +450,7 @@ def _unit_s(source: str, table: PartialTable, notes: list[Note]) -> float:
 def _check_values(
     source: str, table: PartialTable, rows: list[Measurement], notes: list[Note]
 ) -> None:
-    """Notes on wrong values that no row shows: stars, and the count below the table."""
+    """Add notes on wrong values that no row shows: stars, and the count below the table."""
     starred = [s.line for s in table.rows if any(cell.endswith("*") for cell in s.cells)]
     if starred:
         text = f"the log stars the error of {len(starred)} rows from here on as too large"
@@ -463,7 +463,7 @@ def _check_values(
 def _check_average(
     source: str, table: PartialTable, rows: list[Measurement], notes: list[Note]
 ) -> None:
-    """The log's own mean over rows and placements must be that of what was read."""
+    """Add a note if the log's average busbw differs from the average of the rows that were read."""
     rates = [r.busbw_bytes_per_s / 1e9 for r in rows if r.busbw_bytes_per_s is not None]
     if table.average is None or not rates:
         return
@@ -490,7 +490,7 @@ _DEVICE = re.compile(
 _AS_ABOVE = re.compile(r"Using devices as above: \d{1,7} ranks, group (\d{1,9})")
 _STARTING = re.compile(r"Collective test (?:starting|concluded): (.+)")
 _PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")
-# A command after a shell's prompt: a script around the tests is told which collective to run.
+# A command after a shell's prompt: arguments of a script may name the collective.
 _PROMPT = re.compile(r"^(?:\S+@\S+[#$]|\$) (.+)")
 _LIBRARY = re.compile(r"(?:^#?\s*|INFO )([NR]CCL) version ?:? ?(\d\S+)")
 _VERSION = re.compile(r"nccl-tests version|busbar version|rccl-tests: Version")
@@ -503,13 +503,13 @@ _AVERAGE = re.compile(
     r"Avg bus bandwidth\s*:\s*(\d{1,18}(?:\.\d{0,18})?(?:e[+-]?\d{1,2})?)(?![\w.])"
 )
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d{1,18})")
-# What the lines below a table tell of it beside that.
+# Further lines below a table that are quoted as notes.
 _TOLD = re.compile(r"^\s*# *(Bitwise mismatches\s*:\s*[1-9]\d{0,17}|error: .{1,200})")
 _HOST = re.compile(r"^([\w.-]+):\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL ")
 
 
 class _Stream:
-    """The tables of one rank's output, or of a file that does not say whose it is."""
+    """The tables in one rank's output, or in a file without rank labels."""
 
     def __init__(self, source: str, notes: list[Note]) -> None:
         self.tables: list[PartialTable] = []
@@ -547,7 +547,7 @@ class _Stream:
                 self._flush()
 
     def _above(self) -> Start | None:
-        """The row above, where there is one."""
+        """The row above; None if there is none."""
         return self._pending or (self._table.rows[-1] if self._table.rows else None)
 
     def _continued(self, text: str) -> bool:
@@ -563,7 +563,7 @@ class _Stream:
         return True
 
     def _flush(self) -> None:
-        """Keep the row that was being read, or say what it lacks."""
+        """Store the row that was being read, or add a note on its missing figures."""
         start, self._pending = self._pending, None
         if start is None:
             return
@@ -583,7 +583,7 @@ class _Stream:
         self._table.rows.append(start)
 
     def end_of_table(self) -> None:
-        """Close what is open and begin anew."""
+        """Finish the current row and table, and begin a new table."""
         self._flush()
         if self._table.rows:
             self.tables.append(self._table)
@@ -592,7 +592,7 @@ class _Stream:
         self._table = PartialTable()
 
     def _comment(self, line: Line, program: str) -> bool:
-        """Read a line outside the rows. Returns whether nothing else needs to look at it."""
+        """Read a line that is no row. Returns True if the line is fully handled."""
         text, table = line.text, self._table
         columns = header(text)
         opens = (
@@ -601,7 +601,7 @@ class _Stream:
             or "nccl-tests version" in text
             or "test starting" in text
         )
-        # A run that failed leaves its devices, or its header, without a row below them.
+        # A run that failed has its devices or header in the log, but no row below them.
         failed = not columns and (table.header or table.ranks)
         if opens and (table.rows or self._pending or failed):
             self.end_of_table()
@@ -665,7 +665,7 @@ class _Stream:
 
 
 def _sizes(text: str) -> int | None:
-    """How many sizes ``minBytes … maxBytes … step`` asks for; None where the line is another."""
+    """The number of sizes in a line ``minBytes … maxBytes … step``; None for other lines."""
     match = _SIZES.search(text)
     if not match:
         return None
@@ -679,7 +679,7 @@ def _sizes(text: str) -> int | None:
 
 
 def read(source: str, lines: Iterable[Line]) -> Reading:
-    """All tables in a log. What cannot be read is said by line, and what was inferred by table."""
+    """Read all tables in a log. Notes say which lines cannot be read and what was inferred."""
     notes: list[Note] = []
     streams: dict[str, _Stream] = {}
     hosts: dict[str, None] = {}

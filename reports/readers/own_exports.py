@@ -1,8 +1,8 @@
-"""Busbar's own exports read back: CSV, and Parquet, which is also written here.
+"""Read Busbar's own exports: CSV, and Parquet, which is also written here.
 
-Parquet has every column of ``reports.load``, and what runs say once as metadata. It is an export
-for other tools (DuckDB, Spark, R) and loads fastest. It lacks the records' parameters and GPUs; the
-JSON lines are the record, of which every format is read.
+Parquet has every column of ``reports.load``, and the facts of runs as metadata. It is an export for
+other tools (DuckDB, Spark, R) and loads fastest. It lacks the records' parameters and GPUs. The
+complete records are the JSON lines, of which all formats can be read.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from reports.records.table import (
     reals,
 )
 
-#: The columns: fields of a `Measurement`, but for the two that say which figure a time is. Files
-#: of before format 3 end with ``schedule`` or earlier.
+#: The columns: fields of a `Measurement`, except ``median_s`` and ``mean_s``. Files from before
+#: format 3 end with ``schedule`` or earlier.
 CSV = (
     "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
     "placement", "iterations", "median_s", "low_s", "high_s", "mean_s", "algbw_bytes_per_s",
@@ -45,7 +45,7 @@ CSV = (
 
 
 def read_csv(source: str, text: str) -> Reading:
-    """The rows of our CSV export, which has figures and no raw times."""
+    """The rows of Busbar's CSV export, which has figures but no raw times."""
     run = Run(source, 0, "busbar-csv", "busbar")
     gathered = Gathered(source)
     table = csv.DictReader(text.splitlines())
@@ -95,7 +95,7 @@ _READ_CELL: Mapping[str, Callable[[str, str], Any]] = {
 
 
 MAGIC = b"PAR1"
-#: The first format whose columns are these.
+#: The first format with these columns.
 OLDEST = 3
 _KEY = b"busbar"
 _RUN = ("number", "format", "program", "version", "library", "hosts", "devices", "environment")
@@ -103,7 +103,7 @@ _STORED = {name: column.kind for name, column in COLUMNS.items() if column.own}
 
 
 def library(place: str = "") -> ModuleType:
-    """Pyarrow. Raises MissingLibrary, with the file that it is for, where it is not installed."""
+    """The module pyarrow. Raises MissingLibrary, naming the file, if it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -113,7 +113,7 @@ def library(place: str = "") -> ModuleType:
 
 
 def to_parquet(measurements: Iterable[Measurement]) -> bytes:
-    """A row a measurement. Raises MissingLibrary without pyarrow."""
+    """Measurements as a Parquet file, one row each. Raises MissingLibrary without pyarrow."""
     pa, rows = library(), as_columns(measurements)
     runs = rows.columns["run"]
     arrays = {"run": pa.array(runs.codes, pa.int32())}
@@ -133,7 +133,7 @@ def to_parquet(measurements: Iterable[Measurement]) -> bytes:
 
 
 def _array(pa: ModuleType, kind: str, column: Any) -> Any:
-    """A column as Arrow has it."""
+    """A column as an Arrow array."""
     if kind == "text":
         same = column.distinct()
         labels = pa.array(list(same.labels), pa.string())
@@ -149,7 +149,7 @@ def _array(pa: ModuleType, kind: str, column: Any) -> Any:
 
 
 def read_parquet(source: str, data: bytes) -> Measurements:
-    """The rows of such a file. Raises ReportError when it is damaged, or not one of ours."""
+    """The rows of a Parquet file. Raises ReportError if it is damaged or not made by Busbar."""
     pa = library()
     try:
         file = pa.parquet.ParquetFile(pa.BufferReader(data))
@@ -178,7 +178,7 @@ def _run(source: str, facts: dict[str, Any]) -> Run:
 
 
 def _rows(pa: ModuleType, file: Any, runs: list[Run]) -> Measurements:
-    def column(name: str) -> Any:  # one at a time, for together they take twice the memory
+    def column(name: str) -> Any:  # one at a time: together they take twice the memory
         chunks = file.read([name]).column(name)
         return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
 
@@ -203,7 +203,7 @@ def _rows(pa: ModuleType, file: Any, runs: list[Run]) -> Measurements:
 
 
 def _column(pa: ModuleType, name: str, kind: str, array: Any) -> Any:
-    """A column from Arrow's form. Raises ValueError where it is of another kind."""
+    """A column from an Arrow array. Raises ValueError if its type is wrong."""
     if kind == "text":
         array = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         labels = array.dictionary.to_pylist()

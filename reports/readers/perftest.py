@@ -1,6 +1,6 @@
-"""Reads perftest (``ib_write_bw``, ``ib_read_lat``, ``ib_send_bw`` …): bandwidths and latencies.
+"""Read logs of perftest (``ib_write_bw``, ``ib_read_lat``, …): bandwidths and latencies.
 
-perftest counts bandwidth in MiB/s, also where its header says MB/sec, and in Gb/s with
+perftest counts bandwidth in MiB/s, even if its header says MB/sec, and in Gb/s with
 ``--report_gbits``. It prints 2 decimals, or 6 for small rates.
 """
 
@@ -33,7 +33,7 @@ _TIMES = {"t_min": "min_s", "t_max": "max_s", "99% percentile": "p99_s"}
 
 
 class _Table:
-    """The facts above a table, and its columns."""
+    """The facts from the lines above a table, and its columns."""
 
     def __init__(self) -> None:
         self.verb, self.what, self.both = "", "", False
@@ -42,13 +42,13 @@ class _Table:
         self.run = Run("", 0, FORMAT)
 
     def named(self, verb: str, what: str, both: bool) -> None:
-        """Take what a title or a command line says of the test."""
+        """Store the facts of a test from its title or command line."""
         self.verb = verb.lower().removeprefix("rdma_")
         self.what = "bw" if what.lower() == "bw" else "lat"
         self.both, self.facts, self.columns = both, {}, []
 
     def name(self) -> str:
-        """The quantity under its own name: ``write_bandwidth``, ``read_latency``."""
+        """The name of the test in rows, such as ``write_bandwidth`` or ``read_latency``."""
         bandwidth = any(column.startswith("BW") for column in self.columns)
         what = "bandwidth" if bandwidth else "latency"
         same = (self.what == "bw") == bandwidth
@@ -57,14 +57,14 @@ class _Table:
         return "_".join(word for word in (verb, both, what) if word)
 
     def begin(self, source: str, number: int) -> None:
-        """Begin the rows below a header."""
+        """Begin the run of the rows below a header."""
         program = f"ib_{self.verb}_{self.what}" if self.verb else "perftest"
         devices = (self.facts["Device"],) if "Device" in self.facts else ()
         self.run = Run(source, number, FORMAT, program, "perftest", devices=devices)
 
 
 def _columns(text: str) -> list[str]:
-    """The columns of a header line, without the blank before a unit; none for other lines."""
+    """The columns in a header line, without the blank before units; empty for other lines."""
     if not text.lstrip().startswith("#bytes"):
         return []
     names = [re.sub(r"\s\[", "[", column) for column in _COLUMN.findall(text)]
@@ -74,7 +74,7 @@ def _columns(text: str) -> list[str]:
 
 
 def read(source: str, lines: Sequence[Line]) -> Reading:
-    """All tables of perftest in a log; the two sides of a test, pasted together, are two tables."""
+    """Read all tables in a log. The outputs of a test's two sides, if both are there, are two."""
     gathered, table, number = Gathered(source), _Table(), 0
     for line in lines:
         if title := _TITLE.match(line.text):
@@ -138,7 +138,7 @@ def _row(table: _Table, line: Line) -> Measurement | str:
 
 
 def _typical(figures: dict[str, float]) -> dict[str, Any]:
-    """The median of a latency test; of one that ran for a time, which has no median, the mean."""
+    """The time of a latency test: the median, or the mean if a test by duration has no median."""
     typical, mean = figures.get("t_typical[usec]"), figures.get("t_avg[usec]")
     deviation = figures.get("t_stdev[usec]")
     row_figures: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def _typical(figures: dict[str, float]) -> dict[str, Any]:
 
 
 def _as_messages(printed: str, millions: float | None, size: int, unit: float) -> bool:
-    """Whether a bandwidth is that of the message rate; of both directions in an endless run."""
+    """True if the bandwidth fits the message rate, counting one or both directions."""
     if millions is None:
         return True
     slack = 0.02 + (0.6e-6 / millions if millions else 1e9)

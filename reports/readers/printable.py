@@ -1,4 +1,4 @@
-"""Makes the texts of a reading safe to print (`busbar.terminal`)."""
+"""Make the texts of a reading safe to print (`busbar.terminal`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from busbar.terminal import make_printable
 from reports.records.measurement import Measurement, Note, Reading, Run
 from reports.records.table import Coded, Measurements, of_kind
 
-# A note may quote a word of the file, which may be as long as the file.
+# Most characters of a note: it may quote a word of the file, which may be very long.
 _LONGEST_NOTE = 400
 
 
 def cleaned(reading: Reading) -> Reading:
-    """A reading whose rows, runs and notes have printable texts only."""
+    """The same reading with printable texts only in rows, runs and notes."""
     notes = [
         Note(make_printable(n.source), n.line, _cut(make_printable(n.text))) for n in reading.notes
     ]
@@ -53,7 +53,7 @@ def _run(run: Run) -> Run:
 
 
 def printable_values(value: Any) -> Any:
-    """A text, and the texts in what is made of lists and objects."""
+    """Make a text printable, or all texts in nested lists, mappings and runs."""
     if isinstance(value, str):
         return make_printable(value)
     if isinstance(value, Run):

@@ -1,4 +1,4 @@
-"""Reads the verdicts that ``busbar qualify`` keeps in a run directory."""
+"""Read the verdicts that ``busbar qualify`` writes to a run directory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Struct
 from busbar.errors import ReportError
 from busbar.files import read
 
-#: The file of verdicts in a run directory, and what it calls its format.
+#: The file of verdicts in a run directory, and the name and version of its format.
 FILE, FORMAT, VERSION = "verdicts.json", "busbar-qualify-verdicts", 1
 _MOST_BYTES = 1 << 28
 
@@ -27,7 +27,7 @@ class HostVerdict(Struct, frozen=True):
 
 
 class Qualified(Struct, frozen=True):
-    """The verdicts of a campaign, and when it was started, in UTC."""
+    """The verdicts of a campaign, and its start time in UTC."""
 
     format: str
     version: int
@@ -38,12 +38,12 @@ class Qualified(Struct, frozen=True):
 
 
 def is_qualified(path: Path) -> bool:
-    """Whether a folder is the run directory of a campaign that is over."""
+    """True if a folder is the run directory of a finished campaign."""
     return (path / FILE).is_file()
 
 
 def read_verdicts(path: Path) -> Qualified:
-    """The verdicts in a run directory. Raises ReportError for a file of another form."""
+    """The verdicts in a run directory. Raises ReportError if the file has another format."""
     data = read(path / FILE, _MOST_BYTES, ReportError)
     try:
         campaign = msgspec.json.decode(data, type=Qualified)
@@ -55,5 +55,5 @@ def read_verdicts(path: Path) -> Qualified:
 
 
 def in_order(campaigns: Sequence[Qualified]) -> list[Qualified]:
-    """Campaigns in the order in which they were started."""
+    """Campaigns in order of their start times."""
     return sorted(campaigns, key=lambda one: one.started)

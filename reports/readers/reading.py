@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-#: How the note begins.
+#: How the note on a failed run begins.
 SAYS = "the run failed: "
 _END = re.compile(
     r"\b(?:NCCL|RCCL|CUDA|Cuda|HIP) failure:? "  # nccl-tests and rccl-tests, old and new
@@ -65,9 +65,9 @@ _MOST_QUOTED = 200
 
 
 def failures(source: str, lines: Iterable[Line], rows: bool) -> list[Note]:
-    """At most one note: the first line by which the run broke off.
+    """At most one note: the first line that shows that the run failed.
 
-    NCCL's warnings, which a good run may have too, count where there is no row.
+    NCCL's warnings count only if there are no rows, because a good run may have them too.
     """
     warned: Line | None = None
     for line in lines:
@@ -82,7 +82,7 @@ def _failure(source: str, line: Line) -> Note:
     return Note(source, line.number, SAYS + line.text.strip()[:_MOST_QUOTED])
 
 
-#: Programs whose output is recognised and not read, by what only they print.
+#: Patterns and names of programs whose output is recognised but cannot be read.
 _UNREAD: tuple[tuple[str, str], ...] = (
     (r"^\|\s*Stage\s*\|\s*# iterations|\bucx_perftest\b", "UCX's ucx_perftest"),
     (r"\bucc_perftest\b|^Collective:\s+\w+\s*\n\s*Memory type:", "UCC's ucc_perftest"),
@@ -103,7 +103,7 @@ _READ_INSTEAD = "which is recognised and not read"
 
 
 def foreign_texts() -> tuple[tuple[str, str], ...]:
-    """Other texts: a pattern that only they contain, and who reads them."""
+    """Texts that are no logs of benchmarks: a pattern, and a note on which command reads them."""
     map_ = f"this is a map of a machine, which {program('topology')} --from reads"
     plan = f"which {program('collectives')} verify and -A read"
     unread = ((rf"(?m){mark}", f"this is {name} output, {_READ_INSTEAD}") for mark, name in _UNREAD)
@@ -122,21 +122,21 @@ def foreign_texts() -> tuple[tuple[str, str], ...]:
 
 
 def foreign_name(text: str) -> str:
-    """What a text without rows is; "" where nobody knows it."""
+    """A note on what a text without rows is; "" if unknown."""
     return next((name for mark, name in foreign_texts() if re.search(mark, text)), "")
 
 
 __all__ = ["frame", "load", "parse", "read"]
 
-# The readers of columns of figures, of which the last one of a text may be cut.
+# Readers that cannot tell whether the last figure of a text is cut.
 _TEXT_READERS = nccl_text.read, mpi_logs.read_osu, mpi_logs.read_imb
-# Of programs that print fixed numbers of decimals, or close a row with a word: these readers see by
-# themselves whether a row is whole. With what stands in every such text.
+# Readers that can tell whether a row is complete, because the programs print fixed numbers of
+# decimals or end a row with a word. Each with a text that every such log contains.
 _CLOSED_READERS = (
     ("#iterations", perftest.read), ("algbw", read_torch), (mpi_logs.MARK, mpi_logs.read_oneccl),
     ("alg_bandwidth", read_hccl), ("COMMS-RES", read_param), ("", shortened.read),
 )  # fmt: skip
-# How JSON begins, and a log whose lines begin with a tag in brackets does not.
+# The beginning of JSON, as distinct from a log with tags in brackets.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
 _START = re.compile(r"\s*(\S)")
 _LINE = re.compile(r"\S[^\n]*")
@@ -146,15 +146,15 @@ _TIMES = tuple(name for name in of_kind("real") if name.endswith("_s") and name 
 _HEAD = 200
 #: The note on a text that ends inside a row.
 CUT = "the text ends here without a line end: the run was cut"
-#: Characters of a log or of a JSON document; one that is longer would take minutes and gigabytes.
+#: Most characters of a log or of a JSON document; longer ones would take minutes and gigabytes.
 MOST_TEXT, MOST_JSON = 64 << 20, 256 << 20
 
 
 def read(path: Path | str, ranks: int | None = None) -> Reading:
     """The rows of a file of any known format, or of the records in a run directory.
 
-    ``ranks`` is used where a log does not say how many there were. Raises ReportError when the
-    file cannot be read or no row is found in it; the message then says what was in the way.
+    ``ranks`` is used if a log does not state the number of ranks. Raises ReportError, with the
+    reason, if the file cannot be read or has no row.
     """
     path = Path(path)
     if path.is_dir():
@@ -176,7 +176,7 @@ def _file(path: Path) -> Reading:
     with contextlib.suppress(OSError), path.open("rb") as file:
         small = path.is_file() and path.stat().st_size <= LIMIT
         if small and _are_records(b"".join(islice(file, _FIRST_LINES))):
-            file.seek(0)  # read in blocks, for it may be larger than memory
+            file.seek(0)  # read in blocks, because it may be larger than memory
             return codec.read_blocks(str(path), codec.file_blocks(file))
     data, note = read_bytes(path)
     if not data.strip():
@@ -191,13 +191,13 @@ def _file(path: Path) -> Reading:
 
 
 def _are_records(begin: bytes) -> bool:
-    """Whether these first lines of a file are of our records, in UTF-8 without a mark."""
+    """True if the first lines of a file are Busbar's records, in UTF-8 without byte order mark."""
     plain = not begin.startswith(b"\xef\xbb\xbf") and b"\0" not in begin
     return plain and _is_jsonl(decoded(begin))
 
 
 def _bounded(reading: Reading) -> Reading:
-    """A reading without rows that have impossible values; our own records are checked already."""
+    """Remove rows with impossible values, and note them. Busbar's records are checked already."""
     if isinstance(reading.rows, Measurements):
         return reading
     pairs = [(row, _impossible(row)) for row in reading.rows]
@@ -206,7 +206,7 @@ def _bounded(reading: Reading) -> Reading:
 
 
 def _impossible(row: Measurement) -> str:
-    """Why a row's values cannot be: no column, rate or picture holds them; else empty."""
+    """Why a row's values are impossible; empty if they are possible."""
     for name in of_kind("count"):
         if abs(getattr(row, name) or 0) >= 1 << 63:
             return f"{name} is a whole number of more than 63 bits"
@@ -222,7 +222,7 @@ def _impossible(row: Measurement) -> str:
 
 
 def _directory(path: Path, ranks: int | None) -> Reading:
-    """All records of a folder; Parquet, an export of them, only where there is nothing else."""
+    """Read all records in a folder; Parquet files only if there are no JSON lines."""
     files = [f for f in record_files(path) if f.is_file()] or sorted(path.glob("*.parquet"))
     if not files:
         raise ReportError(f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet)")
@@ -232,7 +232,7 @@ def _directory(path: Path, ranks: int | None) -> Reading:
     for file in files:
         try:
             parts.append(read(file, ranks))
-        except ReportError as error:  # a run that was killed before its first row, say
+        except ReportError as error:  # for example a run that was killed before its first row
             parts.append(Reading((), [Note(str(file), 0, str(error).removeprefix(f"{file}: "))]))
     if not any(part.rows for part in parts):
         raise ReportError(f"{path}: no row in any of its {len(files)} records")
@@ -240,7 +240,7 @@ def _directory(path: Path, ranks: int | None) -> Reading:
 
 
 def parse(text: str, source: str = "<text>") -> Reading:
-    """The rows of a text. Never raises: what cannot be read stands in the notes."""
+    """The rows in a text. Raises nothing: notes say what cannot be read."""
     if _is_jsonl(text):
         return codec.read_jsonl(source, text)
     start = _START.match(text)
@@ -276,7 +276,7 @@ def _long(source: str, most: int, what: str, remedy: str) -> Reading:
 
 
 def _json(text: str, source: str) -> Reading | None:
-    """The rows of a JSON text; None when it is no JSON from its first line on."""
+    """The rows in a JSON text; None if the text does not begin with JSON."""
     values = json_logs.documents(text)
     known = [one for one in values if one.value is not None]
     if not known and not _JSON.match(text):
@@ -307,7 +307,7 @@ def _unknown(text: str) -> str:
 
 
 def _is_jsonl(text: str) -> bool:
-    """Whether one of the first lines is a line of our records: the very first may be damaged."""
+    """True if one of the first five lines is a record of Busbar: the first may be damaged."""
     for line in islice(_LINE.finditer(text), _FIRST_LINES):
         try:
             if codec.recognises(json.loads(line.group())):
@@ -318,7 +318,7 @@ def _is_jsonl(text: str) -> bool:
 
 
 def _document(source: str, document: object) -> Reading | None:
-    """The rows of one JSON document; None when its shape is unknown."""
+    """The rows in one JSON document; None if its format is unknown."""
     if isinstance(document, dict) and json_logs.is_nccl(document):
         return json_logs.read_nccl(source, document)
     if isinstance(document, list) and json_logs.is_rccl(document):
@@ -329,7 +329,7 @@ def _document(source: str, document: object) -> Reading | None:
 
 
 def _numbered(parts: Sequence[Reading]) -> list[Measurement]:
-    """The rows of several documents, whose runs follow one another."""
+    """The rows of several documents, with their runs numbered consecutively."""
     rows: list[Measurement] = []
     runs: dict[int, Run] = {}
     for part in parts:
@@ -341,7 +341,7 @@ def _numbered(parts: Sequence[Reading]) -> list[Measurement]:
 
 
 def _ranked(row: Measurement, ranks: int) -> Measurement:
-    """A row with a rank count given from outside, and what follows from it."""
+    """Set the rank count of a row that has none, and compute its size and rates."""
     if row.ranks is not None or row.message is None:
         return row
     size = names.whole(row.collective, row.message, ranks) if row.size is None else row.size
@@ -351,10 +351,10 @@ def _ranked(row: Measurement, ranks: int) -> Measurement:
 
 
 def load(path: Path | str, ranks: int | None = None) -> DataFrame:
-    """A log as a DataFrame, one row a placement. Columns and units: docs/reports.md.
+    """A log as a DataFrame, one row per placement. Columns and units: docs/reports.md.
 
     ``frame.attrs["notes"]`` lists what could not be read, or was inferred, as ``file:line: text``.
-    Raises ReportError when nothing can be read.
+    Raises ReportError if nothing can be read.
     """
     reading = read(path, ranks)
     table = frame(reading.rows)

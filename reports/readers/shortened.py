@@ -1,8 +1,8 @@
-"""Reads tables that people shortened from nccl-tests: size, time, busbw and perhaps algbw.
+"""Read tables that people shortened from nccl-tests: size, time, busbw and perhaps algbw.
 
-Markdown, commas, tabs or blanks; sizes in bytes or as 8M, 1 GiB. Units stand in the header or in
-the line below it, else they are those of nccl-tests. A rate that no collective could have for its
-size and time is refused, so that a wrong unit or digit does not pass.
+Columns are separated as in Markdown or by commas, tabs or blanks; sizes are in bytes or as 8M, 1
+GiB. Units come from the header or the line below it, otherwise they are those of nccl-tests. A row
+is refused if no collective could have its rate for its size and time: a unit or digit is wrong.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _LEAST_ROWS = 2
 
 @dataclass(frozen=True)
 class _Found:
-    """A row as it stands in the text."""
+    """A row with its cells as texts, by column."""
 
     line: int
     cells: Mapping[str, str]
 
     def rate(self, column: str, unit: float) -> float:
-        """The bytes per second of a column."""
+        """The value of a column in bytes per second."""
         return float(self.cells[column]) * unit
 
 
@@ -63,16 +63,16 @@ class _Table:
     rows: list[_Found]
 
     def time_s(self) -> float:
-        """Seconds of the unit of the time column."""
+        """The unit of the time column in seconds; 0 if unknown."""
         return _TIME_S.get(self.units.get("time", "us").lower(), 0.0)
 
     def rate(self, column: str) -> float:
-        """Bytes per second of the unit of a rate's column."""
+        """The unit of a rate's column in bytes per second; 0 if unknown."""
         return _RATE.get(self.units.get(column, "GB/s"), 0.0)
 
 
 def _split(text: str) -> list[str]:
-    """The cells of a line: between bars or commas, else between blanks."""
+    """Split a line into cells at bars or commas, otherwise at blanks."""
     if "|" in text:
         cells = text.strip().strip("|").split("|")
     elif "," in text:
@@ -83,7 +83,7 @@ def _split(text: str) -> list[str]:
 
 
 def _header(text: str) -> tuple[tuple[str, ...], dict[str, str]] | None:
-    """Columns and their units by a header line; None for any other line."""
+    """Columns and their units from a header line; None for any other line."""
     low = text.lower()
     if len(text) > _LONGEST_HEADER or ("busb" not in low and "bus b" not in low):
         return None
@@ -105,7 +105,7 @@ def _header(text: str) -> tuple[tuple[str, ...], dict[str, str]] | None:
 
 
 def _bytes(cell: str) -> int | None:
-    """The bytes of a size: 1048576, 1M, 1 MiB; a thousand is 1024, as in nccl-tests."""
+    """A size such as 1048576, 1M, 1 MiB in bytes (K is 1024, as in nccl-tests), or None."""
     match = _SIZE.fullmatch(cell)
     if match is None:
         return None
@@ -116,7 +116,7 @@ def _bytes(cell: str) -> int | None:
 
 
 def read(source: str, lines: Sequence[Line]) -> Reading:
-    """All shortened tables in a text."""
+    """Read all shortened tables in a text."""
     gathered, tables = Gathered(source), list[_Table]()
     table: _Table | None = None
     program, last = "", open_line(lines)
@@ -142,7 +142,7 @@ def read(source: str, lines: Sequence[Line]) -> Reading:
 
 
 def _row(gathered: Gathered, table: _Table, line: Line, last: int) -> bool:
-    """Take a line below a header; whether the table goes on."""
+    """Read a line below a header. Returns False if the table has ended."""
     text = line.text
     if not text.strip() or not text.strip(" \t|-:=+"):
         return bool(text.strip()) or not table.rows
@@ -168,7 +168,7 @@ def _row(gathered: Gathered, table: _Table, line: Line, last: int) -> bool:
 
 
 def _reason(table: _Table, cells: Sequence[str]) -> str:
-    """Why the cells are no row; "" where they are one."""
+    """Why cells are no row; empty if they are one."""
     if len(cells) != len(table.columns):
         return f"{len(cells)} figures for {len(table.columns)} columns"
     for column, cell in zip(table.columns, cells, strict=True):
@@ -185,7 +185,7 @@ def _reason(table: _Table, cells: Sequence[str]) -> str:
 
 
 def _rows(source: str, number: int, table: _Table) -> list[Measurement | tuple[int, str]]:
-    """The rows that hold together; a line and its reason for each of the others."""
+    """The consistent rows; for each other row (line, reason)."""
     collective = table.collective if table.collective in names.KNOWN else ""
     collective = collective or names.in_file_name(source)
     run = Run(source, number, FORMAT, table.program or "nccl-tests, shortened", "nccl-tests")
@@ -222,7 +222,7 @@ def _rows(source: str, number: int, table: _Table) -> list[Measurement | tuple[i
 def _contradiction(
     table: _Table, one: _Found, size: int, seconds: float, usual: float | None
 ) -> str:
-    """What is wrong between the figures of a row, and against the table's other rows."""
+    """Why a row is inconsistent in itself or with the table's other rows; empty if it is not."""
     rate = size / seconds
     digit = 0.51 * 10.0 ** -places(one.cells["time"]) * table.time_s() / seconds
     slack = 0.01 + digit
@@ -240,7 +240,7 @@ def _contradiction(
 def _ranked(
     collective: str, rows: list[Measurement | tuple[int, str]]
 ) -> list[Measurement | tuple[int, str]]:
-    """The rows with the rank count that the fastest one's rates leave."""
+    """Set the rank count of rows, inferred from the rates of the fastest one."""
     read_ = [row for row in rows if isinstance(row, Measurement)]
     best = max(read_, key=lambda row: row.busbw_bytes_per_s or 0.0, default=None)
     if best is None or best.size is None or not best.time_s:

@@ -1,4 +1,4 @@
-"""From bytes to clean lines: unpacked, decoded, without colours, log prefixes and launcher tags."""
+"""Bytes to clean lines: decompress, decode, remove colours, log prefixes and launcher tags."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from busbar.errors import ReportError
 from busbar.files import decoded, read_some
 from busbar.terminal import strip_escapes
 
-#: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
+#: Most bytes of a decompressed file; a record of a million rows is 200 MB.
 LIMIT = 4 << 30
 
 _PIECE = 1 << 20
-# A gzip file may hold this much whatever its size, and this many times its size: records shrink to
+# A gzip file may have this many bytes, or this many times its compressed size: records compress to
 # a third, logs to a twentieth.
 _PLENTY, _MOST_PACKED = 64 << 20, 256
-# What a file begins with that was packed by what we do not unpack.
+# First bytes of compressed formats that are not supported.
 _PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd"}
 
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
 _ZONE = r"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
-# What may stand before a line of a benchmark; a named group says which rank's stream it is.
+# Prefixes that loggers and launchers add to a line; named groups identify a rank's stream.
 _PREFIXES = tuple(
     re.compile(p)
     for p in (
@@ -42,7 +42,7 @@ _PREFIXES = tuple(
     )
 )
 _SPACE = re.compile(r"\s*")
-# How a line begins that every benchmark prints before its first row: what stands before it is a
+# The beginnings of lines that benchmarks print before their first row. Text before it is a
 # label.
 _BEGINS = re.compile(
     r"# nThread \d|#\s*size\s+count|# ?OSU [A-Z]\S* .+ Test|#\s*Intel ?\(R\) MPI Bench|# "
@@ -50,7 +50,7 @@ _BEGINS = re.compile(
 )
 _LONGEST_LABEL = 120
 _MOST_LABELS = 8
-# Lines above a last one that its columns are looked for in.
+# Number of lines above the last one with which its columns are compared.
 _MOST_ABOVE = 60
 
 
@@ -63,22 +63,22 @@ class Line(NamedTuple):
 
 
 def record_files(path: Path) -> list[Path]:
-    """The JSON lines of a run directory, in order; a file is itself."""
+    """The files of JSON lines in a run directory, in order; or the file itself."""
     if not path.is_dir():
         return [path]
     return sorted(f for f in path.iterdir() if f.name.endswith((".jsonl", ".jsonl.gz")))
 
 
 def record_texts(path: Path) -> Iterator[str]:
-    """The texts of `record_files`, one after the other. Raises ReportError."""
+    """The texts of `record_files`. Raises ReportError."""
     return (decoded(read_bytes(file)[0]) for file in record_files(path))
 
 
 def read_bytes(path: Path) -> tuple[bytes, str]:
-    """A file's bytes, unpacked when it is gzip, and a remark on them.
+    """A file's bytes, decompressed if it is gzip, and a note on them (or "").
 
-    A gzip file that a killed run left is read as far as it goes. Raises ReportError when nothing
-    can be had.
+    A truncated gzip file of a killed run is read as far as possible. Raises ReportError if nothing
+    can be read.
     """
     try:
         data = read_some(path, LIMIT)
@@ -98,7 +98,7 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
 
 
 def _unpacked(data: bytes) -> tuple[bytes, str]:
-    """The members of a gzip file one after the other, as far as they can be read."""
+    """The concatenated members of a gzip file as far as they can be read, and a note (or "")."""
     parts, size, packed = [], 0, memoryview(data)
     most = min(LIMIT, max(_PLENTY, _MOST_PACKED * len(data)))
     while packed and size <= LIMIT:
@@ -117,7 +117,7 @@ def _unpacked(data: bytes) -> tuple[bytes, str]:
                 packed = memoryview(member.unused_data + bytes(packed))
                 continue
         except zlib.error as error:
-            if parts and not any(packed):  # some writers fill up with zeros
+            if parts and not any(packed):  # some writers pad with zeros
                 break
             return b"".join(parts), f"the gzip data are damaged ({error})"
         return b"".join(parts), "the gzip data end early, as when a run is killed"
@@ -125,19 +125,19 @@ def _unpacked(data: bytes) -> tuple[bytes, str]:
 
 
 def lines(text: str) -> Iterator[Line]:
-    """The lines of a log, without what the terminal, the logger and the launcher added."""
-    if "\xa0" in text:  # what a web page makes of blanks
+    """The lines of a log, without text added by the terminal, the logger and the launcher."""
+    if "\xa0" in text:  # blanks in text copied from web pages
         text = text.replace("\xa0", " ")
     for number, raw in enumerate(text.split("\n" if "\n" in text else "\r"), 1):
-        for line in raw.rstrip("\r").split("\r"):  # what a terminal would have overwritten
+        for line in raw.rstrip("\r").split("\r"):  # parts that a terminal would overwrite
             stream, clean = _unprefixed(strip_escapes(line))
             yield Line(number, stream, clean.rstrip())
 
 
 def unlabelled(lines: Iterable[Line]) -> Iterator[Line]:
-    """The lines without the label that some launcher puts before each, whatever it looks like.
+    """Remove unknown labels that a launcher puts before each line.
 
-    It is learned from a line that a benchmark is known to begin with #; numbers in it may change.
+    A label is learned from lines that benchmarks are known to begin with #; its numbers may vary.
     """
     labels: dict[str, re.Pattern[str]] = {}
     for line in lines:
@@ -159,11 +159,11 @@ _HEADING = re.compile(r"#\s+(size|bytes)\s")
 
 
 def without_cut(lines: Sequence[Line], text: str) -> tuple[Sequence[Line], Line | None]:
-    """The lines of ``text`` without a last figure that may be cut, and the line that it stood in.
+    """Remove a last figure that may be cut. Returns the lines, and the cut line or None.
 
-    A text that does not end with a line end may end inside a figure, which is another figure then.
-    It is whole where it ends below the end of a column of the lines above, which are right-aligned;
-    the line is cut all the same where the row above, or nccl-tests' heading, has more cells.
+    A text without a final line end may end inside a figure, which then has a wrong value. Columns
+    are right-aligned, so the figure is complete if it ends where a column of the lines above ends.
+    The line still counts as cut if the row above, or nccl-tests' heading, has more cells.
     """
     if text[-1:] in ("", "\n", "\r") or not lines:
         return lines, None
@@ -183,17 +183,17 @@ def without_cut(lines: Sequence[Line], text: str) -> tuple[Sequence[Line], Line 
 
 
 def _cells(text: str) -> int:
-    """Cells of a row, or of the rows below nccl-tests' heading; 0 of another line."""
+    """Number of cells in a row, or in rows below nccl-tests' heading; 0 for other lines."""
     if _HEADING.match(text):
         return len(text.split()) - 1
     return len(text.split()) if _ROW.match(text) else 0
 
 
 def _is_aligned(last: Line, above: Sequence[Line]) -> bool:
-    """Whether the last two columns of a line end where two columns of a line above do.
+    """True if the last two columns of a line end where two columns of a line above end.
 
-    Of two columns, of which OSU's first is left-aligned, the last counts. A row above must have as
-    many decimals.
+    With only two columns the last one counts, because OSU's first is left-aligned. A row above must
+    have the same number of decimals.
     """
     ends = _ends(last.text)
     if len(ends) < 2 or "\t" in last.text:
@@ -217,7 +217,7 @@ def _is_aligned(last: Line, above: Sequence[Line]) -> bool:
 
 
 def _ends(text: str) -> list[int]:
-    """Where the words of a line end."""
+    """The positions at which words of a line end."""
     return [word.end() for word in re.finditer(r"\S+", text)]
 
 
@@ -226,7 +226,7 @@ def _decimals(word: str) -> int:
 
 
 def _unprefixed(line: str) -> tuple[str, str]:
-    """Take prefixes away, at most six; the table's own leading blanks stay when there is none."""
+    """Remove up to six prefixes. Returns (stream, text); leading blanks stay without a prefix."""
     stream = ""
     for _ in range(6):
         blanks = _SPACE.match(line)

@@ -1,6 +1,6 @@
-"""Records of formats 1 to 3 in the form of format 4: a line a placement, one name a field.
+"""Convert records of formats 1 to 3 to format 4: one line per placement, one name per field.
 
-What formats 1 and 2 lack is derived: ranks per core, and whether a rank's work was its own.
+Facts that formats 1 and 2 lack are derived: ranks per core, and whether ranks shared their work.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from reports.records.steps import Step
 from reports.records.table import HEAD_FIELDS
 
 _ON_GPUS = ("nccl", "ipc")
-# Names of format 3 that are others now, of a placement.
+# Fields of a placement in format 3 that have new names.
 _RENAMED: Mapping[str, str] = {
     "times": "times_s", "per_rank": "per_rank_s", "warm_up": "warm_up_s", "limit": "limit_s",
     "sent": "sent_bytes", "received": "received_bytes", "total": "total_bytes", "sync": "window",
 }  # fmt: skip
-# Of a record's parameters those that are no parameter of an algorithm.
+# Entries of format 3's parameters that are no parameters of an algorithm, and their fields.
 _PARAMETERS = {
     "algorithm": "chosen_algorithm",
     "injected": "injected",
     "per_iteration": "per_iteration",
 }
-#: Parts that a record can do without, and their types.
+#: Optional parts of a record, and their types.
 _PARTS: Mapping[str, Any] = {
     "step": Step,
     "window": Window,
@@ -40,17 +40,17 @@ _PARTS: Mapping[str, Any] = {
 
 
 def per_core(transport: str, ranks: int, environment: Mapping[str, Any]) -> float | None:
-    """Ranks per core; None where it is not known, and on GPUs, whose ranks wait for no core."""
+    """Ranks per core; None if not known, or on GPUs, where ranks do not wait for cores."""
     if transport in _ON_GPUS or environment.get("devices"):
         return None
     return of_environment(environment, ranks)
 
 
 def shared_work(transport: str, algorithm: str, schedule: str = "") -> bool:
-    """Whether work of one rank may have been carried out by another process.
+    """True if work of one rank may have been carried out by another process.
 
-    Until format 3 the executor of ``shm`` gave ranks' work to whoever had a core and fused it
-    across steps, for every schedule. A row of ``auto`` without the hash of one ran the library.
+    Before format 3 the ``shm`` executor gave a rank's work to any process with a core and fused it
+    across steps, for every schedule. A row of ``auto`` without a schedule's hash ran the library.
     """
     if transport != "shm" or algorithm == LIBRARY:
         return False
@@ -60,9 +60,9 @@ def shared_work(transport: str, algorithm: str, schedule: str = "") -> bool:
 def to_format_4(
     document: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    """The placements of a record of an older format.
+    """Convert a record of an older format: one line per placement.
 
-    Raises ValueError, TypeError or AttributeError where it is none.
+    Raises ValueError, TypeError or AttributeError if it is no such record.
     """
     head = {name: document[name] for name in HEAD_FIELDS if name in document}
     if document["format"] < 3:
@@ -104,7 +104,7 @@ def to_format_4(
 
 
 def without_damage(line: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A line without what is damaged of the parts that it can do without, and remarks on them."""
+    """Remove damaged optional parts from a line. Returns the line, and notes on these parts."""
     sound, remarks = dict(line), list[str]()
     for name, kind in _PARTS.items():
         if name in line:
@@ -122,7 +122,7 @@ def without_damage(line: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _sound(value: Any, kind: Any) -> tuple[Any, list[str]]:
-    """A part as far as it is of its type; None where nothing is; and the keys that are left out."""
+    """The valid fields of a part (None if it has another type), and the keys that are left out."""
     with suppress(msgspec.ValidationError):
         msgspec.convert(value, kind)
         return value, []

@@ -1,1 +1,1 @@
-"""The data types: a measured result, a row of any source, and the formats of their values."""
+"""The data types: records, rows of any source, and rows as columns."""

@@ -1,6 +1,6 @@
-"""What a record says of cores and GPUs: ranks per core, clocks, energy, and warnings. No I/O.
+"""Facts of cores and GPUs in a record: ranks per core, clocks, energy, and warnings. No I/O.
 
-A logical CPU counts as a core, since that is what a rank waits for.
+A logical CPU counts as a core, because a rank waits for a logical CPU.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from busbar.cpulist import members
 from reports.records.measurement import WORKSHARING, GpuSample, Measurement, listed
 
-#: What the asterisk of `marked` means.
+#: The meaning of the asterisk of `marked`.
 SHARED = "*: work of one rank may have been another's, so the time need not be the algorithm's"
 
 
 class Load(NamedTuple):
-    """The ranks that have the fewest cores between them, and how many cores those are."""
+    """A number of ranks that share a number of cores."""
 
     ranks: int
     cores: int
@@ -37,12 +37,12 @@ class Load(NamedTuple):
 
 
 def busiest(nodes: Sequence[int], cpus: Sequence[Collection[int]]) -> Load | None:
-    """The greatest load of any node; None where nothing is known.
+    """The greatest number of ranks per core on any node; None if nothing is known.
 
-    ``nodes`` and ``cpus`` by rank: its node, and what it may run on. Ranks that are confined to a
-    set of cores are held against that set, for every set that is some rank's affinity and for the
-    whole node: for sets that are nested or disjoint, as pinning to cores, to NUMA nodes and to
-    nothing makes them, there is no heavier load.
+    ``nodes`` and ``cpus``: for each rank its node, and the CPUs that it may run on. For each set of
+    CPUs that is some rank's affinity, and for the whole node, the ranks confined to the set are
+    counted. This finds the greatest load if the sets are nested or disjoint, as they are with
+    pinning to cores, pinning to NUMA nodes, or no pinning.
     """
     loads: list[Load] = []
     by_node: dict[int, Counter[frozenset[int]]] = {}
@@ -58,10 +58,10 @@ def busiest(nodes: Sequence[int], cpus: Sequence[Collection[int]]) -> Load | Non
 
 
 def of_environment(environment: Mapping[str, Any], ranks: int) -> float:
-    """Ranks per core by what an environment says of a run on so many ranks; 0.0 where it does not.
+    """Ranks per core of a run with ``ranks`` ranks, from its environment; 0.0 if not known.
 
-    By the mapping of each rank where there is one, else by the number of CPUs of rank 0. Of one of
-    several groups (``--split``) nothing is known: the others ran on the same cores.
+    From the mapping of the ranks if there is one, otherwise from the number of CPUs of rank 0. Not
+    known for one of several groups (``--split``), because the other groups ran on the same cores.
     """
     if "group" in environment:
         return 0.0
@@ -107,24 +107,24 @@ def per_core_text(values: Collection[float | None]) -> str:
     return f"{high} ranks per core" if low == high else f"{low} to {high} ranks per core"
 
 
-# By how much clocks may differ, between GPUs or in time, before it is said: memory runs at one of a
-# few fixed clocks, SMs step up and down all the time.
+# Relative differences of clocks, between GPUs or in time, above which a warning is given. Memory
+# has a few fixed clocks; SM clocks change all the time.
 _STEADY = {"clock_memory_hz": ("memory", 0.01), "clock_sm_hz": ("SM", 0.05)}
 
 
 def memory_clock(gpus: Sequence[GpuSample]) -> float | None:
-    """The lowest of the GPUs' median memory clocks in Hz; None where none is known."""
+    """The lowest of the GPUs' median memory clocks in Hz; None if none is known."""
     return min((gpu.clock_memory_hz[1] for gpu in gpus if gpu.clock_memory_hz), default=None)
 
 
 def energy(gpus: Sequence[GpuSample]) -> float | None:
-    """Joules of all GPUs for one operation, idle power taken off; None unless every GPU says."""
+    """Joules of all GPUs for one operation, without idle power; None unless known for every GPU."""
     known = [gpu.energy_per_op_j for gpu in gpus if gpu.energy_per_op_j is not None]
     return sum(known) if known and len(known) == len(gpus) else None
 
 
 def warnings(gpus: Sequence[GpuSample]) -> Iterator[str]:
-    """Warnings about clocks: different between GPUs, moving, throttled."""
+    """Warnings about GPU clocks that differ between GPUs, that changed, or that were throttled."""
     for name, (what, share) in _STEADY.items():
         sampled = {gpu: clock for gpu in gpus if (clock := getattr(gpu, name))}
         if not sampled:
@@ -144,7 +144,7 @@ def warnings(gpus: Sequence[GpuSample]) -> Iterator[str]:
 
 
 def _called(gpu: GpuSample) -> str:
-    """A GPU by its first rank and its address."""
+    """The name of a GPU in warnings: its first rank and its PCI address."""
     rank = "?" if gpu.rank is None else gpu.rank
     return f"rank {rank} ({gpu.busid or gpu.uuid or '?'})"
 

@@ -1,6 +1,6 @@
-"""One record for all that is measured or read: `Measurement`, one placement of one case.
+"""The type of all measured or imported results: `Measurement`, one placement of one case.
 
-Seconds, bytes, bytes per second, hertz, joules. None, or an empty text or list: not known.
+Units: seconds, bytes, bytes per second, hertz, joules. None, an empty text or list: not known.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from reports.records.steps import Step
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-#: What this version writes. Format 3 had both placements in a line, with two names for many fields;
-#: formats 1 and 2 did not know ranks per core (`reports.readers.upgrade`).
+#: The format that this version writes. Format 3 had both placements in a line, with two names for
+#: many fields; formats 1 and 2 had no ranks per core (`reports.readers.upgrade`).
 FORMAT = 4
-#: The contender that is no algorithm: all processes share a collective's work.
+#: A contender that is no algorithm: all processes share a collective's work.
 WORKSHARING = "worksharing"
-#: The contender that is no schedule of ours: the library's own collective.
+#: A contender without a schedule of Busbar: the library's own collective.
 LIBRARY = "library"
-#: How the ``collective`` of training steps begins; the model comes behind it.
+#: Prefix of ``collective`` for training steps; the model follows.
 STEP = "step:"
-#: How ranks' own durations become one time.
+#: Ways to combine the ranks' own durations into one time.
 OWN = ("max", "avg", "min", "rank0")
 #: Times of one iteration on a common clock: from the earliest start to the latest end, and from the
 #: last rank's arrival.
 OPERATION, LAST = "operation", "last arrival"
 
-_MOST = 2**63 - 1  # what a column of whole numbers holds
+_MOST = 2**63 - 1  # the largest value in a column of whole numbers
 Whole = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)]
 Count = Annotated[int, Meta(ge=0, le=_MOST)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -42,9 +42,9 @@ Spread = tuple[float, float, float]
 
 
 class Window(Struct, frozen=True, omit_defaults=True):
-    """How the iterations of ``--sync window`` began.
+    """How the iterations of ``--sync window`` were started.
 
-    ``begun``: iterations; ``lost``: those that do not count, because some rank was late.
+    ``begun``: number of iterations; ``lost``: those not counted because some rank was late.
     """
 
     by: str = "window"
@@ -57,10 +57,10 @@ class Window(Struct, frozen=True, omit_defaults=True):
 
 
 class Noise(Struct, frozen=True, omit_defaults=True):
-    """What else the machine did meanwhile (`busbar.counters.gathered`).
+    """Other activity of the machine during a measurement (`busbar.counters.gathered`).
 
-    By rank: ``switches`` (it slept), ``forced`` (it lost its core), ``migrations`` and ``hz``; by
-    host, as shares of all cores: ``steal`` and ``others``.
+    By rank: ``switches`` (it slept), ``forced`` (it was preempted), ``migrations`` and ``hz``. By
+    host, as shares of all cores: ``steal`` and ``others`` (other programs).
     """
 
     switches: tuple[int, ...] = ()
@@ -72,11 +72,12 @@ class Noise(Struct, frozen=True, omit_defaults=True):
 
 
 class GpuSample(Struct, frozen=True, omit_defaults=True):
-    """What one GPU did while a placement ran.
+    """Readings of one GPU while a placement was measured.
 
-    ``rank``: the first that uses the GPU. ``seconds``: the window in which ``operations`` ran.
-    Clocks, power and temperature: least, median and most of the samples. ``throttle``: the reasons
-    seen. ``energy_j``: of the window, by the GPU's counter; ``energy_per_op_j``: less ``idle_w``.
+    ``rank``: the first rank that uses the GPU. ``seconds``: the time in which ``operations`` ran.
+    Clocks, power and temperature: least, median and most of the samples. ``throttle``: reasons for
+    throttling that were seen. ``energy_j``: energy in that time, by the GPU's counter;
+    ``energy_per_op_j``: the same per operation, without ``idle_w``.
     """
 
     rank: int | None = None
@@ -97,7 +98,7 @@ class GpuSample(Struct, frozen=True, omit_defaults=True):
 
 
 class Overlap(Struct, frozen=True):
-    """Seconds of a collective alone, of computing meanwhile, and of both together."""
+    """Seconds of a collective alone, of the computation while it is in flight, and of both."""
 
     alone: Seconds
     computing: Seconds
@@ -107,7 +108,7 @@ class Overlap(Struct, frozen=True):
     def share(self) -> float:
         """The overlap: (alone + computing - together) / min(alone, computing), from 0 to 1.
 
-        1: the two take no longer than the longer of them; 0: as long as one after the other.
+        1: both together take as long as the longer one; 0: as long as one after the other.
         """
         least = min(self.alone, self.computing)
         hidden = (self.alone + self.computing - self.together) / least if least > 0 else 0.0
@@ -119,12 +120,13 @@ class Overlap(Struct, frozen=True):
         return max(0.0, self.together - self.computing)
 
 
-# Fields up to `times_s` are equal from line to line of a long run: `reports.readers.codec` decodes
-# each different text of them once.
+# Fields before `times_s` repeat from line to line of a long run: `reports.readers.codec` decodes
+# each distinct text of them once.
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept on disk of a measurement: what was asked for, and raw results.
+    """The part of a measurement that is stored on disk: its settings and the raw results.
 
-    Statistics are never kept; they follow from ``times_s``. docs/record.md is made from this class.
+    Statistics are not stored; they are computed from ``times_s``. docs/record.md is made from this
+    class.
     """
 
     collective: Annotated[str, Meta(description="Collective, test of pairs, or `step:MODEL`.")] = ""
@@ -220,9 +222,9 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Run:
-    """Facts that hold for all rows of a run. ``number`` counts runs, or tables, of a file from 0.
+    """Facts that all rows of a run share. ``number``: of the run, or table, in its file, from 0.
 
-    ``environment``: facts of our own records, open to what libraries and machines have to say.
+    ``environment``: facts in Busbar's own records; libraries and machines may add further ones.
     """
 
     source: str
@@ -237,22 +239,21 @@ class Run:
 
 
 class Measurement(Record, frozen=True, kw_only=True):
-    """One placement of one measured size: the record, its run, and figures.
+    """One placement of one measured size: the record, its run, and derived figures.
 
-    Figures of our own records follow from ``times_s`` (`reports.records.table.completed`); of a
-    foreign log they are what it prints. ``message``: the bytes in the log's own sense, which is
-    ``size`` unless the log counts one rank's share. ``statistic`` says what ``time_s`` is
-    (``median``, ``mean``); ``low_s`` and ``high_s`` are the median's 95 % interval; ``min_s``,
-    ``max_s`` and ``p99_s`` are over iterations, for OSU and IMB over ranks; ``cv`` is standard
-    deviation over mean. ``error``: the largest deviation, which old nccl-tests print.
-    ``clock_core_hz``: of the slowest rank's core; ``others_share``: what other programs took of all
-    cores, on the host where it is greatest; ``clock_memory_hz``: of the GPU whose median is lowest;
-    ``energy_per_op_j``: of all GPUs, idle power taken off. ``time_of``: what ``time_s`` is
-    of, where that is not the operation (`reports.records.metrics`). ``bandwidth_bytes_per_s`` and
-    ``messages_per_s``: as OSU and IMB print them. Of their non-blocking collectives ``overall_s``
-    is the time with the compute that runs beside it, ``compute_s`` that compute alone, ``overlap``
-    the share of the communication that it hides. ``launches_s``: of a row of several launches the
-    median of each, and ``visits_s`` each launch's number and the medians of its visits (``-N``).
+    Figures of Busbar's own records are computed from ``times_s`` (`reports.records.table`); those
+    of other logs are as printed. ``message``: the bytes as the log counts them: ``size``, or one
+    rank's share. ``statistic``: ``median`` or ``mean``, for ``time_s``; ``low_s``, ``high_s``: the
+    median's 95 % interval; ``min_s``, ``max_s``, ``p99_s``: over iterations, for OSU and IMB over
+    ranks; ``cv``: standard deviation / mean. ``error``: the largest deviation, printed by old
+    nccl-tests. ``clock_core_hz``: of the slowest rank's core; ``others_share``: share of all cores
+    that other programs used, on the host with the most; ``clock_memory_hz``: of the GPU with the
+    lowest median; ``energy_per_op_j``: of all GPUs, without idle power. ``time_of``: set if
+    ``time_s`` is not of the operation (`reports.records.metrics`). ``bandwidth_bytes_per_s``,
+    ``messages_per_s``: as OSU and IMB print them. For their non-blocking collectives, ``overall_s``
+    is the time with computation, ``compute_s`` that of the computation alone, ``overlap`` the
+    hidden share of communication. ``launches_s``: for a row merged over launches, the median of
+    each; ``visits_s``: the number of each launch and the medians of its visits (``-N``).
     """
 
     run: Run
@@ -284,35 +285,35 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @property
     def nbytes(self) -> int | None:
-        """The collective's bytes; where the log does not tell them, its message's."""
+        """The bytes of the collective; if the log does not state them, the bytes of a message."""
         return self.message if self.size is None else self.size
 
     @property
     def reading(self) -> str:
-        """What its times are, where they are not each rank's own duration of the operation."""
+        """What the times are, if they are not ranks' own durations of the operation; else empty."""
         across = self.across if self.across not in ("", *OWN) else ""
         return self.time_of or across
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether ranks are known to have shared cores: the time includes waiting for one."""
+        """True if ranks are known to have shared cores: times include waiting for a core."""
         return (self.ranks_per_core or 0.0) > 1
 
 
 class Placements(NamedTuple):
-    """The measurements of one case, which some tables show in one line; None: not asked for."""
+    """Out-of-place and in-place measurement of one case; None if that placement was not run."""
 
     out: Measurement | None = None
     in_place: Measurement | None = None
 
     @property
     def every(self) -> list[Measurement]:
-        """Those that were asked for: one or two."""
+        """The one or two measurements that there are."""
         return [one for one in self if one is not None]
 
 
 def placements(measurements: Iterable[Measurement]) -> list[Placements]:
-    """Measurements of one run, each in-place one beside the out-of-place one before it."""
+    """Pair the measurements of one run: each in-place one with the out-of-place one before it."""
     pairs: list[Placements] = []
     for one in measurements:
         if one.placement == "out":
@@ -325,7 +326,7 @@ def placements(measurements: Iterable[Measurement]) -> list[Placements]:
 
 
 def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Items by their key, in order of first appearance."""
+    """Group items by a key, in order of first appearance."""
     groups: dict[K, list[T]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -333,13 +334,13 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def level_of(row: Measurement) -> str:
-    """MPI's thread level of a row over MPI; empty for any other, and where it is not known."""
+    """The MPI thread level of a row over MPI; empty for other transports, or if not known."""
     over_mpi = "mpi" in row.transport.split("+")
     return str(row.run.environment.get("mpi_threads", "")) if over_mpi else ""
 
 
 def flat(environment: Mapping[str, Any], between: str) -> dict[str, Any]:
-    """An environment with the facts of its objects as its own: name, ``between``, inner name."""
+    """Flatten nested mappings of an environment: keys are name, ``between``, inner name."""
     facts: dict[str, Any] = {}
     for name, value in environment.items():
         inner = flat(value, between) if isinstance(value, Mapping) else {}
@@ -350,13 +351,13 @@ def flat(environment: Mapping[str, Any], between: str) -> dict[str, Any]:
 
 
 def listed(value: object) -> Sequence[Any]:
-    """A list of an environment, which comes from a file: anything else is an empty one."""
+    """A list in an environment that was read from a file; any other value gives an empty list."""
     return value if isinstance(value, (list, tuple)) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A remark of a reader on what it could not take, or inferred; line 0: no single line."""
+    """A reader's note on what it skipped or inferred; line 0: no single line."""
 
     source: str
     line: int
@@ -373,14 +374,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Reading:
-    """The rows of a file and the remarks on them."""
+    """The rows of a file, and the reader's notes on the file."""
 
     rows: Sequence[Measurement]
     notes: Sequence[Note] = ()
 
 
 class Expected(NamedTuple):
-    """A model's times for a row, in seconds: the prediction, and the bound of any algorithm."""
+    """A model's times for a row in seconds: prediction, and lower bound of any algorithm."""
 
     predicted: float | None = None
     bound: float | None = None

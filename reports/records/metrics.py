@@ -1,7 +1,7 @@
-"""The quantities that a row may have: name, unit and text of each, and what a row is, in words.
+"""The quantities that a row may have, with name, unit and text; and names of rows.
 
-A row of a bandwidth test has no time: the metric that it is compared, ranked and followed by is its
-bandwidth. `metric_of` says which one that is.
+A row of a bandwidth test has no time, so it is compared and ranked by its bandwidth. `metric_of`
+returns the metric by which a row is compared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from busbar.units import format_digits, format_percent, format_seconds, format_size
 from reports.records.measurement import Measurement
 
-#: What the time of a row is of, where it is not of the operation.
+#: Values of `time_of`, for rows whose time is not that of the operation.
 CPU, PURE = "CPU time until the calls returned", "pure communication"
 
 
@@ -20,9 +20,9 @@ CPU, PURE = "CPU time until the calls returned", "pure communication"
 class Metric:
     """A quantity of a row.
 
-    ``column``: the field of a `Measurement`; ``unit``: what a table's heading says of its
-    figures, empty where the text says it; ``scale``: that unit in the field's; ``more``:
-    whether more is better.
+    ``column``: the field of a `Measurement`; ``unit``: the unit in a table's heading, empty if
+    the text of each value has one; ``scale``: that unit in units of the field; ``more``: True if
+    more is better.
     """
 
     name: str
@@ -33,22 +33,22 @@ class Metric:
     form: Callable[[float], str] = format_digits
 
     def of(self, row: Measurement) -> float | None:
-        """The row's value in seconds, bytes per second and the like; None where it has none."""
+        """The row's value in the field's unit, such as seconds or bytes per second, or None."""
         value: float | None = getattr(row, self.column)
         return value
 
     def of_cost(self, cost: float | None) -> float | None:
-        """A value from its cost, of which more is worse, or the cost of a value: 1 over a rate."""
+        """Convert a cost (more is worse) to a value, or back: 1 over it for rates, else itself."""
         if cost is None or not self.more:
             return cost or None
         return 1 / cost if cost else None
 
     def text(self, value: float | None) -> str:
-        """A value without its unit (`unit`); empty where there is none."""
+        """A value as text without its unit (`unit`); empty for None."""
         return "" if value is None else self.form(value / self.scale)
 
     def words(self, value: float | None) -> str:
-        """A value with its unit; ``N/A`` where there is none."""
+        """A value as text with its unit; ``N/A`` for None."""
         return "N/A" if value is None else f"{self.text(value)} {self.unit}".rstrip()
 
 
@@ -62,24 +62,24 @@ COMPUTE = Metric("compute", "compute_s", form=format_seconds)
 OVERLAP = Metric("overlap", "overlap", more=True, form=format_percent)
 ERROR = Metric("error", "error", form=lambda value: f"{value:.1g}")
 
-#: What other benchmarks measure beside time, algbw and busbw, in the order of columns.
+#: Further quantities that other benchmarks measure, in the order of columns.
 BESIDE = (BANDWIDTH, MESSAGE_RATE, OVERALL, COMPUTE, OVERLAP)
-# What a row is compared by, the first that it has.
+# The metrics by which rows are compared: the first that a row has.
 _CHIEF = (TIME, BANDWIDTH, MESSAGE_RATE)
 
 
 def metric_of(row: Measurement) -> Metric:
-    """The metric that a row is compared by: its time, else its bandwidth or its message rate."""
+    """The metric by which a row is compared: time, otherwise bandwidth, otherwise message rate."""
     return next((metric for metric in _CHIEF if metric.of(row)), TIME)
 
 
 def is_measured(row: Measurement) -> bool:
-    """Whether a row has any figure to show."""
+    """True if a row has a time or a rate."""
     return any(metric.of(row) for metric in (*_CHIEF, ALGBW))
 
 
 def present(rows: Iterable[Measurement], metrics: Iterable[Metric]) -> list[Metric]:
-    """Those metrics that some row has."""
+    """The metrics that at least one row has."""
     rows = list(rows)
     return [metric for metric in metrics if any(metric.of(row) is not None for row in rows)]
 
@@ -88,7 +88,7 @@ PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 
 
 def setting(row: Measurement) -> str:
-    """The group of a row in words: everything but size and algorithm."""
+    """The settings of a row except size and algorithm, in words."""
     ranks = f"{row.ranks} ranks" if row.ranks else ""
     words = (row.collective or "unnamed collective", row.dtype, row.op, ranks, row.reading)
     return ", ".join(w for w in (*words, PLACEMENT[row.placement]) if w)

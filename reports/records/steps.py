@@ -1,4 +1,4 @@
-"""What a record says of training steps, beside what it says of any row."""
+"""The further fields of a record of training steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Interval = tuple[Real, Real]
 
 
 class LossCurve(Struct, frozen=True):
-    """A curve of loss, column by column: one value a point in each."""
+    """A loss curve as three columns, with one value per point in each."""
 
     seconds: Series
     updates: Series
@@ -21,29 +21,29 @@ class LossCurve(Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether there are points, and every point has all three."""
+        """True if there are points and all three columns have the same length."""
         return len(self.seconds) == len(self.updates) == len(self.loss) > 0
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The facts of one update of training steps. What its kind of update lacks is None or empty.
+    """Facts of training steps with one kind of update. Fields that do not apply are None or empty.
 
-    ``kind``: ``synchronous``, or the protocol's name. ``update``: as it was asked for; ``fusion``:
-    how its gradients were put into ``buckets``. ``compute``: the law of the compute, spent by
-    ``compute_by`` (``sleep``, ``burn``), ``stragglers``: factors by rank. ``gradients``: ranks'
-    gradients that a step takes in. ``compute_s``: seconds of the same steps without exchange;
-    ``exchange_s``: of the exchange alone; ``one_rank_s``: of one rank alone. ``predicted_s``: by
-    ``predicted_by``. ``plans_made_late``: during the steps. ``transports``: how often each carried
-    a bucket. Of a training: ``problem``, ``rule``, ``rate``, ``curve``, ``apart`` (from what one
-    process computes), ``ranks_agree``. Of compression (``compress``): ``bits_per_element``, seconds
-    of coding, relative errors, ``sent_bytes_per_rank``.
+    ``kind``: ``synchronous``, or the protocol's name. ``update``: as requested; ``fusion``: how
+    gradients were put into ``buckets``. ``compute``: the distribution of compute times, spent by
+    ``compute_by`` (``sleep``, ``burn``); ``stragglers``: factors by rank. ``gradients``: ranks'
+    gradients per step. ``compute_s``: seconds of the same steps without exchange; ``exchange_s``:
+    of the exchange alone; ``one_rank_s``: of one rank alone. ``predicted_s``: by ``predicted_by``.
+    ``plans_made_late``: plans made during the steps. ``transports``: how often each carried a
+    bucket. For a training: ``problem``, ``rule``, ``rate``, ``curve``, ``apart`` (difference to the
+    result of one process), ``ranks_agree``. For compression (``compress``): ``bits_per_element``,
+    seconds of coding, relative errors, ``sent_bytes_per_rank``.
 
-    Of servers: ``needed`` gradients an update; ``update_s`` single updates, ``mean_s`` their mean,
-    ``interval_s`` its interval; ``formula_s``, which may be a bound; ``drawn_s`` by the drawn
-    times, ``with_server_s`` with the server's; ``staleness``: gradients by their staleness;
-    ``dropped`` gradients, ``cancelled`` computations; ``utilisation`` of each server,
+    For servers: ``needed`` gradients per update; ``update_s``: single updates, ``mean_s``: their
+    mean, ``interval_s``: its interval; ``formula_s``: may be a bound; ``drawn_s``: from the drawn
+    times, ``with_server_s``: also with the server's; ``staleness``: numbers of gradients by
+    staleness; ``dropped`` gradients, ``cancelled`` computations; ``utilisation`` of each server,
     ``queue_wait_s``, ``costs_s``; ``split_s``: parts of an update's time; ``exposed_s``; learners
-    ``lost`` and ``joined``, with the time. ``stuck``: how far an update was that hung.
+    ``lost`` and ``joined``, with times. ``stuck``: the progress of an update that hung.
     """
 
     kind: str = ""

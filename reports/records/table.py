@@ -1,7 +1,7 @@
-"""Many measurements as columns: which columns there are, figures of all rows at once, folding.
+"""Many measurements as columns: the list of columns, figures of all rows at once, folding.
 
-`COLUMNS` is the one list: reading, folding, DataFrames, Parquet, CSV and the check of texts go by
-it. A record of a million rows is read in seconds this way; one object a row would take a minute.
+Reading, folding, DataFrames, Parquet, CSV and the check of texts all use the list `COLUMNS`. A
+record of a million rows is read in seconds this way; with one object per row it takes a minute.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def _others_share(noise: Noise | None) -> float | None:
 
 
 class Column(NamedTuple):
-    """A column. ``kind``: of its values; a count may be None, and a real number, as NaN.
+    """Description of a column. ``kind``: type of its values; counts may be None, reals NaN.
 
-    ``pool``: what folding makes of the values of repeated rows. ``key``: rows that differ in it are
-    not the same measurement. ``source`` and ``of``: the field of our records that it comes from,
-    where that has another name, and how. ``own``: our records have it. ``shown``: it is a column
-    of ``reports.load``.
+    ``pool``: how folding combines the values of repeated rows. ``key``: rows that differ in this
+    column are different measurements. ``source`` and ``of``: the field of Busbar's records it comes
+    from (if it has another name), and the function that converts it. ``own``: Busbar's records have
+    it. ``shown``: it is a column of ``reports.load``.
     """
 
     kind: Kind
@@ -59,7 +59,7 @@ _TEXT, _KEY = Column("text"), Column("text", key=True)
 _COUNT, _COUNT_KEY = Column("count"), Column("count", key=True)
 _FIGURE, _OTHERS = Column("real", "again"), Column("real", own=False)
 
-#: The columns, in the order of ``reports.load``; ``run`` and ``times_s`` are kept on their own.
+#: The columns, in the order of ``reports.load``; ``run`` and ``times_s`` are stored separately.
 COLUMNS: Mapping[str, Column] = {
     "line": Column("whole"),
     "collective": _KEY,
@@ -114,28 +114,28 @@ COLUMNS: Mapping[str, Column] = {
     "bus_factor": Column("real", shown=False),
     "alg_factor": Column("real", shown=False),
 }
-#: The columns that come from a row's run, and the fields that they are.
+#: The columns that come from a row's run, and the fields of `Run` for them.
 RUN_COLUMNS: Mapping[str, str] = {
     name: "number" if name == "run" else name
     for name in ("source", "run", "format", "program", "version", "library", "hosts", "devices")
 }
 SHOWN: tuple[str, ...] = (*RUN_COLUMNS, *(n for n, column in COLUMNS.items() if column.shown))
-#: What makes two rows of one run the same measurement.
+#: Rows of one run that agree in these columns are the same measurement.
 KEYS = tuple(name for name, column in COLUMNS.items() if column.key)
 
 
 def of_kind(kind: Kind) -> tuple[str, ...]:
-    """The names of the columns whose values are of a kind."""
+    """The names of the columns with values of this kind."""
     return tuple(name for name, column in COLUMNS.items() if column.kind == kind)
 
 
 def as_mapping(row: Measurement) -> dict[str, Any]:
-    """A row as a flat mapping of ``SHOWN``."""
+    """A row as a flat mapping with the keys ``SHOWN``."""
     of_run = {name: getattr(row.run, field) for name, field in RUN_COLUMNS.items()}
     return of_run | {name: getattr(row, name) for name in SHOWN[len(RUN_COLUMNS) :]}
 
 
-# Where in a line what repeats from line to line ends; see `reports.records.measurement.Record`.
+# Fields that repeat from line to line (head) and the others (tail); see `Record`.
 _FIELDS = Record.__struct_fields__
 HEAD_FIELDS = _FIELDS[: _FIELDS.index("times_s")]
 TAIL_FIELDS = _FIELDS[_FIELDS.index("times_s") :]
@@ -149,12 +149,12 @@ _TAIL = tuple(name for name, field in _OF_RECORD.items() if field in TAIL_FIELDS
 
 
 _HEAD_OF = attrgetter(*dict.fromkeys(_OF_RECORD[name] for name in _HEAD))
-#: The fields of a tail that are times: of iterations, by rank, by another reading, left out.
+#: The fields of a tail that are times: of iterations, by rank, by another reading, of warm-up.
 SERIES = ("times_s", "per_rank_s", "also", "warm_up_s")
 
 
 def tail_columns(tails: Sequence[Struct]) -> dict[str, Sequence[Any]]:
-    """The fields of records, or of their tails, as columns: a value a record each."""
+    """The fields of records, or of their tails, as columns with one value per record."""
     return dict(
         zip(tails[0].__struct_fields__, zip(*map(astuple, tails), strict=True), strict=True)
     )
@@ -167,14 +167,14 @@ def _value(name: str, record: Record) -> Any:
 
 @dataclass(frozen=True)
 class Coded:
-    """A column of few different values: row i has ``labels[codes[i]]``."""
+    """A column with few distinct values: row i has ``labels[codes[i]]``."""
 
     codes: NDArray[np.int32]
     labels: Sequence[Any]
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> Coded:
-        """Make it from the values of each row, which can be keys."""
+        """Make the column from one hashable value per row."""
         numbers: dict[Any, int] = {}
         codes = [numbers.setdefault(value, len(numbers)) for value in values]
         return cls(np.array(codes, np.int32), list(numbers))
@@ -184,7 +184,7 @@ class Coded:
         return [self.labels[code] for code in self.codes.tolist()]
 
     def distinct(self) -> Coded:
-        """The same column with every label once."""
+        """The same column without repeated labels."""
         once = Coded.of(self.labels)
         return Coded(once.codes[self.codes], once.labels)
 
@@ -193,8 +193,8 @@ class Coded:
         return np.asarray(self.take(np.array(self.labels, np.float64)))
 
     def take(self, values: NDArray[np.generic]) -> Any:
-        """The value of each row from one for each label."""
-        if len(set(self.labels)) == 1:  # in a sixth of the time
+        """Replace labels by ``values`` (one per label). Returns the value of each row."""
+        if len(set(self.labels)) == 1:  # six times as fast
             return np.full(len(self.codes), values[0])
         return values[self.codes]
 
@@ -208,13 +208,13 @@ class Times:
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[float]]) -> Times:
-        """Make it from the iterations of each row."""
+        """Make the columns from the iterations of each row."""
         values = np.fromiter(chain.from_iterable(rows), np.float64)
         return cls.of_lengths(values, np.fromiter(map(len, rows), np.int64))
 
     @classmethod
     def of_lengths(cls, values: Floats, lengths: NDArray[np.int64]) -> Times:
-        """Make it from all iterations, and how many each row has."""
+        """Make the columns from all iterations, and the number of iterations of each row."""
         return cls(values, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
 
     def __len__(self) -> int:
@@ -223,20 +223,20 @@ class Times:
     def each(self) -> Iterator[Floats]:
         """The iterations of every row, without a copy."""
         lengths = np.unique(np.diff(self.edges))
-        if len(lengths) == 1 and lengths[0]:  # the same, in half the time
+        if len(lengths) == 1 and lengths[0]:  # the same result, twice as fast
             return iter(self.values.reshape(len(self), -1))
         return (self.values[a:b] for a, b in pairwise(self.edges.tolist()))
 
     def tolist(self) -> list[tuple[float, ...]]:
-        """The iterations of every row as a `Measurement` has them."""
+        """The iterations of every row as tuples, as in `Measurement.times_s`."""
         flat = self.values.tolist()
         return [tuple(flat[a:b]) for a, b in pairwise(self.edges.tolist())]
 
     def statistics(self, loop: NDArray[np.bool_]) -> dict[str, Floats]:
-        """Columns by name, NaN where unknown.
+        """The statistics as columns by name; NaN if unknown.
 
-        ``loop``: rows whose value is a mean of iterations back to back, of which no more is known
-        than that mean. Rows of equal length are sorted together, some at a time to spare memory.
+        ``loop``: True for rows whose value is a mean of back-to-back iterations; only this mean is
+        known for them. Rows of equal length are sorted together, in blocks to save memory.
         """
         names = ("time_s", "low_s", "high_s", "min_s", "max_s", "p99_s", "cv")
         columns = {name: np.full(len(self), np.nan) for name in names}
@@ -250,12 +250,12 @@ class Times:
         return columns
 
 
-# Iterations whose statistics are worked out together: as many as a core's cache holds.
+# Iterations whose statistics are computed together: about as many as fit into a core's cache.
 _AT_ONCE = 1 << 17
 
 
 def _statistics(block: Floats, loop: NDArray[np.bool_]) -> dict[str, Floats]:
-    """The statistics of rows of equal length."""
+    """The statistics of rows of equal length, by name of the column."""
     n = block.shape[1]
     low, high, block = intervals(block)
     mean = block.mean(axis=1)
@@ -275,25 +275,25 @@ def _statistics(block: Floats, loop: NDArray[np.bool_]) -> dict[str, Floats]:
 
 
 def _figures(columns: Mapping[str, Any], times: Times) -> dict[str, Any]:
-    """Time, interval and rates of rows from their iterations."""
+    """Compute time, interval and rates of rows from their iterations."""
     statistic = columns["statistic"]
     loop = np.array([name == "mean" for name in statistic.labels], bool)
     figures = times.statistics(loop[statistic.codes] if len(loop) else np.zeros(0, bool))
     size, alg, bus = (reals(columns[name]) for name in ("size", "alg_factor", "bus_factor"))
     with np.errstate(all="ignore"):
         algbw = alg * size / figures["time_s"]
-    # As a time of nothing is no rate, whatever was moved in it.
+    # A time of 0 gives no rate.
     algbw = np.where(figures["time_s"] > 0, algbw, np.nan)
     return {**figures, "algbw_bytes_per_s": algbw, "busbw_bytes_per_s": algbw * bus}
 
 
 def reals(column: Any) -> Any:
-    """A column of real numbers as an array; None is NaN."""
+    """A column of real numbers as an array; None becomes NaN."""
     return column.reals() if isinstance(column, Coded) else column
 
 
 def counts(column: Any) -> Any:
-    """A column of whole numbers as a masked array; None is masked."""
+    """A column of whole numbers as a masked array; None becomes masked."""
     if not isinstance(column, Coded):
         return column
     known = np.array([label or 0 for label in column.labels], np.int64)
@@ -302,23 +302,23 @@ def counts(column: Any) -> Any:
 
 
 def completed(columns: Mapping[str, Any], times: Times) -> Measurements:
-    """Rows from the columns of what records say, with the figures that follow from them.
+    """Make rows from the columns of records, and compute the derived figures.
 
-    Columns that records do not have, but other benchmarks, are empty.
+    Columns that only other benchmarks have are empty.
     """
     known = {**columns, **_figures(columns, times)}
     return Measurements(known | absent(known, len(times)), times)
 
 
 def absent(columns: Mapping[str, Any], count: int) -> dict[str, Coded]:
-    """The columns that are not among these, for so many rows: nothing is known in them."""
+    """The columns that are missing in ``columns``, with ``count`` empty values each."""
     nothing, texts = np.zeros(count, np.int32), of_kind("text")
     names = (name for name in COLUMNS if name not in columns and name != "times_s")
     return {name: Coded(nothing, ["" if name in texts else None]) for name in names}
 
 
 def measured(record: Record, run: Run, line: int = 0) -> Measurement:
-    """A measurement from what is kept of it, with its figures."""
+    """Make a measurement from its record, and compute the derived figures."""
     fields = {name: getattr(record, name) for name in _FIELDS}
     values = {name: _value(name, record) for name in _OF_RECORD}
     figures = _figures(
@@ -331,10 +331,10 @@ def measured(record: Record, run: Run, line: int = 0) -> Measurement:
 
 
 class Measurements(Sequence[Measurement]):
-    """Measurements that are kept as columns, and made into objects when somebody asks for one.
+    """A sequence of measurements that is stored as columns. Objects are made at first access.
 
-    ``columns``: for ``run`` and every name of `COLUMNS` but ``times_s`` an array, a masked array, a
-    list or a `Coded`; NaN in a column of floats is what a row calls None.
+    ``columns``: for ``run`` and every name in `COLUMNS` except ``times_s`` an array, a masked
+    array, a list or a `Coded`. NaN in a column of floats becomes None in a row.
     """
 
     def __init__(self, columns: dict[str, Any], times: Times) -> None:
@@ -349,7 +349,7 @@ class Measurements(Sequence[Measurement]):
     @overload
     def __getitem__(self, index: slice) -> list[Measurement]: ...
     def __getitem__(self, index: int | slice) -> Measurement | list[Measurement]:
-        """A row, or several."""
+        """The row at an index, or the rows of a slice."""
         return self._all()[index]
 
     def __iter__(self) -> Iterator[Measurement]:
@@ -364,7 +364,7 @@ class Measurements(Sequence[Measurement]):
         return self._rows
 
     def take(self, where: NDArray[np.intp]) -> Measurements:
-        """Some of the rows, in that order."""
+        """The rows at the places ``where``, in that order."""
         columns = {name: _taken(column, where) for name, column in self.columns.items()}
         lengths = np.diff(self.times.edges)[where]
         times = Times.of_lengths(np.empty(0), lengths)
@@ -374,7 +374,7 @@ class Measurements(Sequence[Measurement]):
 
 
 def _listed(column: Any) -> list[Any]:
-    """A column as what a row has: Python's own values, None for NaN."""
+    """A column as a list of Python values, with None for NaN."""
     values = list(column.tolist() if hasattr(column, "tolist") else column)
     if isinstance(column, np.ndarray) and column.dtype.kind == "f":
         return [None if value != value else value for value in values]
@@ -390,7 +390,7 @@ def _taken(column: Any, where: NDArray[np.intp]) -> Any:
 
 
 class Builder:
-    """Gathers records, whose figures are worked out all together.
+    """Collects records and computes the figures of all of them together.
 
     A record has a head, which repeats, and a tail (`HEAD_FIELDS`, `TAIL_FIELDS`).
     """
@@ -400,13 +400,13 @@ class Builder:
         self._head_runs: list[Run] = []
         self._head_columns: dict[str, list[Any]] = {name: [] for name in _HEAD}
         self._waiting: list[tuple[int, int, Record]] = []
-        # Numbers of heads, lines, columns of tails: bytes that grow in place, or a list of series.
+        # Numbers of heads, lines, columns of tails: arrays as growing bytes, or lists of series.
         self._known: dict[str, bytearray | list[Any]] = {
             name: [] if kind is object else bytearray() for name, kind in _KNOWN.items()
         }
 
     def head(self, record: Record, run: Run) -> int:
-        """The number of a head, for `add`; equal ones have the same."""
+        """The number of a record's head, for `extend`; equal heads have the same number."""
         key = (id(run), _HEAD_OF(record))
         code = self._heads.get(key)
         if code is None:
@@ -437,9 +437,9 @@ class Builder:
         fields: Mapping[str, Sequence[Any]],
         times: Floats,
     ) -> None:
-        """Add records by the numbers of their heads, their lines, and their `tail_columns`.
+        """Add records, given by the numbers of their heads, their lines, and their `tail_columns`.
 
-        ``times``: all their iterations, one after the other.
+        ``times``: the iterations of all of them, concatenated.
         """
         self._flush()
         lengths = list(map(len, fields["times_s"]))
@@ -451,7 +451,7 @@ class Builder:
             known.extend(np.asarray(values, _KNOWN[name]).data if array else values)
 
     def rows(self) -> Measurements:
-        """All records so far; call it once."""
+        """All records added so far, as rows. May be called only once."""
         self._flush()
         known: dict[str, Any] = {
             name: np.frombuffer(values, _KNOWN[name]) if isinstance(values, bytearray) else values
@@ -470,9 +470,9 @@ class Builder:
 
 
 def _values(column: Column, values: Sequence[Any]) -> Any:
-    """A column's values from those of a field; what is not known of a count is -1."""
+    """The values of a column from those of a field; an unknown count becomes -1."""
     many = 1
-    if values.count(values[0]) == len(values):  # most rows have none of what is rare
+    if values.count(values[0]) == len(values):  # fast path: rare fields are empty in most rows
         many, values = len(values), values[:1]
     if column.of is not None:
         values = list(map(column.of, values))
@@ -495,7 +495,7 @@ _KNOWN: Mapping[str, type] = {
 
 
 def as_columns(measurements: Iterable[Measurement]) -> Measurements:
-    """Measurements of our own as columns; their lines are counted anew from 1."""
+    """Busbar's own measurements as columns; lines are numbered from 1."""
     builder = Builder()
     for line, one in enumerate(measurements, 1):
         builder.add(one, one.run, line)
@@ -503,11 +503,11 @@ def as_columns(measurements: Iterable[Measurement]) -> Measurements:
 
 
 def folded(rows: Sequence[Measurement]) -> Sequence[Measurement]:
-    """A row for each thing that a run measured, in order of first appearance.
+    """Merge rows of a run with the same `KEYS` into one, in order of first appearance.
 
-    Iterations are pooled and every figure is that of all of them; `Column.pool` says what becomes
-    of the other columns. Only our own records, which have all their iterations, are folded; other
-    rows come back as they are.
+    Iterations are pooled and figures computed anew from all of them; `Column.pool` says how other
+    columns are combined. Only Busbar's own records, which have all their iterations, are folded;
+    other rows are returned as they are.
     """
     if not isinstance(rows, Measurements) or not len(rows):
         return rows
@@ -528,7 +528,7 @@ def folded(rows: Sequence[Measurement]) -> Sequence[Measurement]:
 
 
 def _groups(columns: Mapping[str, Any]) -> NDArray[np.int64]:
-    """A number a row, the same for rows of one run and one key."""
+    """A number for each row, equal for rows of the same run and the same `KEYS`."""
     group = np.zeros(len(columns["line"]), np.int64)
     for name in ("run", *KEYS):
         column = columns[name]
@@ -546,8 +546,8 @@ def _groups(columns: Mapping[str, Any]) -> NDArray[np.int64]:
 
 
 def _pooled(pool: str, column: Any, starts: NDArray[np.intp]) -> Any:
-    """A column with a value a group, from rows in order of their groups."""
-    if pool == "drop":  # by iteration of one row, which pooled rows have not
+    """Pool a column to one value per group; rows are sorted by group, ``starts`` are the firsts."""
+    if pool == "drop":  # has a value per iteration of one row, which makes no sense when pooled
         return [()] * len(starts)
     if pool == "first":
         return _taken(column, starts)

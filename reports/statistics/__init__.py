@@ -1,1 +1,1 @@
-"""Statistics of series of times. Pure; no I/O."""
+"""Statistics of times: intervals, tests, change points, stability. Pure; no I/O."""

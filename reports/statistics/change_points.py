@@ -1,13 +1,13 @@
 """Change points of several series over the same runs, tested together. Pure; no I/O.
 
-Binary segmentation (Vostrikova 1981): for every cut of a segment the standardised Wilcoxon rank sum
-is computed, the greatest gives the cut, and both sides are segmented again. A permutation test
-decides whether it is a change. Under the null hypothesis the runs could have come in any order, so
-their order is permuted, *in the same way for all series*. Each series is compared with the least p
-value of all series in a permutation (Westfall, Young 1993, step minP). So a history without a
-change gets one in about 5 % of the cases, whatever the number of rows and their dependence, and a
-change that all rows share is found as early as in a single row. Ranks make outliers harmless and
-need no distribution. Runs that drift are not exchangeable, though, and appear as steps.
+Binary segmentation (Vostrikova 1981): the standardised Wilcoxon rank sum is computed for every cut
+of a segment, the cut with the greatest is chosen, and both sides are segmented again. A permutation
+test decides whether the cut is a change. Under the null hypothesis any order of the runs is equally
+likely, so their order is permuted, *in the same way for all series*. Each series' p is compared
+with the least p of all series in a permutation (Westfall, Young 1993, step minP). So in a history
+without changes one is reported in about 5 % of the cases, whatever the number of rows and their
+dependence. A change that all rows share is found as early as in a single row. Ranks are robust to
+outliers and assume no distribution. But runs that drift are not exchangeable, and appear as steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SIGNIFICANT = 0.05
-LEAST = 2  # runs on each side of a cut: one alone is an outlier until it is confirmed
+LEAST = 2  # fewest runs on each side of a cut: a single one may be an outlier
 _DRAWS = 1999
 _FEWEST_DRAWS = 199
 _CELLS = 20_000_000
@@ -36,9 +36,9 @@ _SIGNIFICANT_ALARM = 0.01
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """A change: ``at`` is the first place in the series after it; ``p`` is for all series.
+    """A change: ``at`` is the first place in the series after it; ``p`` is for all series together.
 
-    ``ratio``: the median from there to the next cut over the median since the cut before.
+    ``ratio``: median from ``at`` to the next cut over the median from the cut before to ``at``.
     """
 
     at: int
@@ -48,7 +48,7 @@ class ChangePoint:
 
 @dataclass(frozen=True)
 class _Segment:
-    """Part of a series: which series, from which place, the runs of its values, their ranks."""
+    """Part of a series: the number of the series, its first place, run numbers and values."""
 
     series: int
     start: int
@@ -59,11 +59,11 @@ class _Segment:
 def cuts(
     series: Sequence[Sequence[tuple[int, float]]], noise: float = 0.01
 ) -> list[list[ChangePoint]]:
-    """The changes of each series, in order.
+    """The change points of each series, in order.
 
-    A series is (number of the run, positive value) in the order of the runs; it may lack runs.
-    ``noise``: a lesser relative change is none. At least two values stand on each side of a cut.
-    The same series have the same cuts.
+    A series is (number of the run, positive value) in the order of the runs; runs may be missing.
+    ``noise``: smaller relative changes are ignored. Each side of a cut has at least two values. The
+    result is deterministic.
     """
     open_ = [
         _Segment(n, 0, np.array([run for run, _ in s]), np.array([v for _, v in s]))
@@ -100,13 +100,13 @@ def _with_ratios(
 
 
 def _tested(segments: Sequence[_Segment]) -> list[tuple[int, float]]:
-    """For each segment its best cut, and p corrected for all segments."""
+    """The best cut of each segment, and its p corrected for all segments."""
     if not segments:
         return []
     longest = max(len(s.values) for s in segments)
     draws = max(_FEWEST_DRAWS, min(_DRAWS, _CELLS // (longest * len(segments))))
     runs = 1 + max(int(s.runs.max()) for s in segments)
-    # One order of all runs a draw; a segment takes the order of those that it has.
+    # Each draw is one order of all runs; a segment uses the order of its own runs.
     keys = np.random.default_rng(0).random((draws, runs))
     places, own, least = [], [], np.ones(draws)
     for segment in segments:
@@ -115,7 +115,7 @@ def _tested(segments: Sequence[_Segment]) -> list[tuple[int, float]]:
         scores = _scores(ranks[order])
         best = scores.max(axis=1)
         places.append(int(scores[0].argmax()) + LEAST)
-        # Of every order, the observed one among them, the share that scores as much.
+        # P of each order: the share of orders (and the observed one) with at least this score.
         p = 1 - np.searchsorted(np.sort(best), best - 1e-9) / (draws + 1)
         own.append(float(p[0]))
         least = np.minimum(least, p[1:])
@@ -126,7 +126,7 @@ def _tested(segments: Sequence[_Segment]) -> list[tuple[int, float]]:
 
 
 def _scores(ranks: Floats) -> Floats:
-    """The rank sum before each cut, standardised; rows are orders, columns cuts from LEAST on."""
+    """Standardised rank sums before each cut; rows: orders, columns: cuts from `LEAST` on."""
     n = ranks.shape[1]
     k = np.arange(LEAST, n - LEAST + 1)
     variance = float(ranks[0].var()) * k * (n - k) / (n - 1)
@@ -137,9 +137,9 @@ def _scores(ranks: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Alarm:
-    """Last values that the ones before do not explain: ``ratio`` of their medians.
+    """The last ``runs`` values of a series are unusual compared with those before.
 
-    ``runs``: how many of the last values it concerns.
+    ``ratio``: their median over the median of the values before.
     """
 
     series: int
@@ -153,13 +153,12 @@ def alarms(
     known: Sequence[Sequence[ChangePoint]],
     noise: float = 0.01,
 ) -> list[Alarm]:
-    """Series whose last values, one to five, are out of the ordinary since the last cut.
+    """Series whose last values, one to five, are unusual compared with those since the last cut.
 
-    A permutation needs several runs on both sides of a cut; until they have come this is what can
-    be said. Unlike there a distribution is assumed: the logarithms before are held to be normal,
-    and the last ones against them by Student's t, corrected for their number and that of the series
-    (Holm); and each must be out by a quarter more than anything before, for tails are heavy. At
-    least five runs must have come before.
+    A permutation test needs several runs on both sides of a cut. Until there are enough, this test
+    gives a warning. It assumes that logarithms before are normal, compares the last ones by
+    Student's t, and corrects for their number and the number of series (Holm). As tails are heavy,
+    each must also deviate by a quarter more than any value before. It needs five runs before.
     """
     best: list[tuple[int, int, float, float]] = []
     for n, (s, changes) in enumerate(zip(series, known, strict=True)):
@@ -179,7 +178,7 @@ def alarms(
 
 
 def _out(level: Floats, runs: int) -> tuple[float, float]:
-    """The distance of the last runs from the ones before; two-sided p, 1 when not far off."""
+    """(distance of the last runs from those before, two-sided p); p is 1 if they are not far."""
     before, last = level[:-runs], level[-runs:]
     middle = float(np.median(before))
     off = float(np.median(last)) - middle

@@ -3,10 +3,10 @@
 Pure functions on seconds. Iterations within a run are assumed to be at most as dependent as a
 first-order autoregression. The iterations of a launch do not show differences between launches, so
 launches are the units (`launch_test`, `between_runs`), and ``reports.analysis.compare`` gives no
-verdict for one launch per side. Where every launch measured both sides, launches are blocks, and
-what is compared is the difference within each (``within``).
+verdict for one launch per side. If every launch measured both sides, launches are blocks, and the
+difference within each launch is tested (``within``). "Run" means one launch here.
 
-The distributions of Student and of chi-squared are here because scipy takes a second to load.
+Student's and the chi-squared distribution are here because scipy takes a second to load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 
 def chi_squared_p(x: float, k: int) -> float:
-    """The chance that a chi-squared value with k degrees of freedom is above x.
+    """The probability that a chi-squared value with k degrees of freedom is above x.
 
     Wilson and Hilferty's approximation (1931): the cube root of x / k is nearly normal.
     """
@@ -32,10 +32,10 @@ def chi_squared_p(x: float, k: int) -> float:
 
 
 def student_p(t: float, k: int) -> float:
-    """The chance that Student's t with k degrees of freedom is above ``t``.
+    """The probability that Student's t with k degrees of freedom is above ``t``.
 
-    The finite sums for whole k in Abramowitz, Stegun, "Handbook of Mathematical Functions", 26.7.3
-    and 26.7.4. Raises ValueError for k below 1.
+    By the finite sums for whole k in Abramowitz, Stegun, "Handbook of Mathematical Functions",
+    26.7.3 and 26.7.4. Raises ValueError for k below 1.
     """
     if k < 1:
         raise ValueError(f"{k} degrees of freedom")
@@ -58,7 +58,7 @@ def student_p(t: float, k: int) -> float:
 
 
 def student_quantile(tail: float, k: int) -> float:
-    """The t that Student's with k degrees of freedom is above with this chance, below a half."""
+    """The t that Student's t with k degrees of freedom exceeds with probability ``tail`` < 1/2."""
     low, high = 0.0, 1.0
     while student_p(high, k) > tail:
         high *= 2
@@ -71,19 +71,19 @@ def student_quantile(tail: float, k: int) -> float:
 Samples = Sequence[Sequence[float]]
 _DRAWS = 2000
 _TAIL = 0.025  # of a 95 % interval, on either side
-_LIKE = 0.1  # below this, likeness is not told from chance and blocks are of one
-_MOST = 4_000_000  # drawn values at once, which bounds memory
-_LONGEST = 1000  # iterations of a run that are drawn from, which bounds time
+_LIKE = 0.1  # a lower correlation may be chance: single iterations are drawn, not blocks
+_MOST = 4_000_000  # most drawn values at once, to bound memory
+_LONGEST = 1000  # most iterations of a run to draw from, to bound time
 
 
 def ratio_interval(base: Samples, new: Samples) -> tuple[float, float] | None:
     """The 95 % interval of median(new) / median(base), by a percentile bootstrap (Efron 1979).
 
-    A side is one sample or several, one a run; runs are drawn first and iterations within them
-    (Davison, Hinkley 1997, 3.8), so that what differs from run to run widens the interval; where
-    neighbours are alike, whole blocks of them (`_block`). Few runs drawn anew show too little of
-    how runs differ, so the interval holds that of `between_runs` too. None for fewer than six
-    values on a side or a median of zero. The same samples have the same interval.
+    A side has one sample per run. Runs are drawn first and iterations within them (Davison, Hinkley
+    1997, 3.8), so that differences between runs widen the interval. If successive iterations
+    correlate, whole blocks are drawn (`_block`). A bootstrap over few runs underestimates their
+    scatter, so the interval also covers that of `between_runs`. None for fewer than six values on a
+    side or a median of zero. The result is deterministic.
     """
     if min(sum(map(len, base)), sum(map(len, new))) < 6:
         return None
@@ -106,7 +106,7 @@ class _Between(NamedTuple):
 
 
 def _between(base: Samples, new: Samples, within: Sequence[float] = ()) -> _Between | None:
-    """The comparison of the runs' medians, as logarithms; see `between_runs`."""
+    """Compare the logarithms of the runs' medians; see `between_runs`."""
     if within:
         blocks = np.array(within)
         error = float(blocks.std(ddof=1)) / sqrt(len(blocks))
@@ -117,17 +117,17 @@ def _between(base: Samples, new: Samples, within: Sequence[float] = ()) -> _Betw
         return None
     logs = [np.log(m) for m in medians]
     middle = float(logs[1].mean() - logs[0].mean())
-    if min(sizes) == 1:  # nothing tells how the one launch scatters
+    if min(sizes) == 1:  # the scatter of a single launch is unknown; assume that of the others
         scatter = float(max(logs, key=len).std(ddof=1))
         return _Between(middle, scatter * sqrt(sum(1 / n for n in sizes)), max(sizes) - 1)
     return _Between(middle, *_welch([float(one.var(ddof=1)) / len(one) for one in logs], sizes))
 
 
 def _welch(squares: Sequence[float], sizes: Sequence[int]) -> tuple[float, int]:
-    """The standard error of a difference of two means that scatter each in its way; its freedom.
+    """Standard error and degrees of freedom of a difference of two means with unequal variances.
 
-    Welch (1947), with Satterthwaite's degrees of freedom rounded down, and one less where one side
-    has more launches than the other: of so few the approximation is a little too sure otherwise.
+    Welch (1947), with Satterthwaite's degrees of freedom rounded down; one less if one side has
+    more launches, because the approximation is slightly too optimistic for few launches.
     ``squares``: the squared standard errors of the means.
     """
     total, least = sum(squares), min(sizes) - 1
@@ -140,12 +140,12 @@ def _welch(squares: Sequence[float], sizes: Sequence[int]) -> tuple[float, int]:
 def between_runs(
     base: Samples, new: Samples, within: Sequence[float] = ()
 ) -> tuple[float, float] | None:
-    """The 95 % interval of the ratio by Student's t on the logarithms of the runs' medians.
+    """The 95 % interval of new / base by Student's t on the logarithms of the runs' medians.
 
-    Each side scatters in its way (`_welch`). One run against several is held to scatter as they do.
-    None where no side has several, or a median is not positive. ``within``: the logarithm of the
-    ratio in each run, where all measured both sides (`within_run`). The t is theirs then, that of a
-    randomised complete block design: what differs from run to run meets both sides alike.
+    The sides may have unequal variances (`_welch`). A single run is assumed to scatter as the runs
+    of the other side. None if no side has several runs, or a median is not positive. ``within``: if
+    every run measured both sides, the logarithm of the ratio in each (`within_run`). Then t is that
+    of a randomised complete block design, since differences between runs affect both sides equally.
     """
     difference = _between(base, new, within)
     return None if difference is None else _interval(*difference)
@@ -157,11 +157,11 @@ def _interval(middle: float, error: float, freedom: int) -> tuple[float, float]:
 
 
 def within_run(base: Samples, new: Samples) -> float:
-    """The logarithm of new over base where one run measured both, in several visits of each.
+    """The logarithm of new over base in one run that measured both, each in one or more visits.
 
-    The median over visits, each against the other side's visit of the same number, which was
-    measured next to it. Where the visits' numbers differ it is that of the medians of all. NaN
-    where a median is not positive.
+    It is the median over visits. Each visit is compared with the other side's visit of the same
+    number, which was measured next to it. If the numbers of visits differ, the medians of all
+    iterations are compared. NaN if a median is not positive.
     """
     alike = len(base) == len(new)
     sides = (s if alike else [[t for visit in s for t in visit]] for s in (base, new))
@@ -172,9 +172,9 @@ def within_run(base: Samples, new: Samples) -> float:
 
 
 def launch_test(base: Samples, new: Samples, within: Sequence[float] = ()) -> float | None:
-    """The two-sided p of `between_runs`: launches are the units, their medians the values.
+    """The two-sided p of the test of `between_runs`: launches are the units, medians the values.
 
-    None where that gives no interval.
+    None if `between_runs` gives no interval.
     """
     difference = _between(base, new, within)
     if difference is None:
@@ -185,9 +185,9 @@ def launch_test(base: Samples, new: Samples, within: Sequence[float] = ()) -> fl
 
 
 def launch_scatter(base: Samples, new: Samples) -> float | None:
-    """The scatter of a side's launches: the standard deviation of their logarithms.
+    """The scatter among launches: the standard deviation of the logarithms of their medians.
 
-    As `between_runs` takes it, of both sides together; None where that gives no interval.
+    Pooled over both sides as in `between_runs`; None if `between_runs` gives no interval.
     """
     difference = _between(base, new)
     if difference is None:
@@ -196,27 +196,27 @@ def launch_scatter(base: Samples, new: Samples) -> float | None:
 
 
 def least_seen(scatter: float, launches: int, *, within: bool = False) -> float:
-    """The least slowdown that a comparison of so many launches a side detects with 95 % power.
+    """The least slowdown that a comparison with ``launches`` per side detects with 95 % power.
 
-    Student's t of the level and of the power, times the error of the difference (Cohen 1988, 2.4).
-    ``scatter``: standard deviation of the logarithm of a side's launches; with ``within``, of the
-    difference of the two sides in each launch. Raises ValueError below two launches.
+    Student's t of the level plus that of the power, times the standard error of the difference
+    (Cohen 1988, 2.4). ``scatter``: standard deviation of the logarithms of a side's launches; with
+    ``within``, of the differences within launches. Raises ValueError below two launches.
     """
     if launches < 2:
         raise ValueError(f"{launches} launches a side")
     sides = 1 if within else 2
     freedom = sides * (launches - 1)
-    # Of sides that scatter alike Welch's test has about two degrees less than both have together
-    # (simulated: within 2 % of what finds 95 % from three launches a side on).
+    # With equal variances, Welch's test has about two degrees less than both sides have together
+    # (by simulation: the result is within 2 % of the true one from three launches per side on).
     level = freedom if within else max(1, freedom - 2)
     t = student_quantile(0.025, level) + student_quantile(0.05, freedom)
     return exp(t * scatter * sqrt(sides / launches)) - 1
 
 
 def launches_to_see(scatter: float, share: float, most: int = 1000) -> int | None:
-    """The launches a side that find a slowdown by this share in 95 % of the cases.
+    """The number of launches per side that detects a slowdown by ``share`` in 95 % of the cases.
 
-    None for more than ``most``.
+    None if it is more than ``most``.
     """
     enough = bisect_left(range(most + 1), True, 2, key=lambda n: least_seen(scatter, n) <= share)
     return enough if enough <= most else None
@@ -225,7 +225,7 @@ def launches_to_see(scatter: float, share: float, most: int = 1000) -> int | Non
 def launch_interval(runs: Samples) -> tuple[float, float] | None:
     """The 95 % interval of `launch_center` by Student's t on the logarithms of the medians.
 
-    None for one launch, or where a median is not positive.
+    None for one launch, or if a median is not positive.
     """
     medians = np.array([np.median(run) for run in runs])
     if len(medians) < 2 or medians.min() <= 0:
@@ -236,9 +236,9 @@ def launch_interval(runs: Samples) -> tuple[float, float] | None:
 
 
 def launch_center(runs: Samples) -> float:
-    """The time of several launches: the geometric mean of their medians; of one its median.
+    """The time over several launches: the geometric mean of their medians; for one, its median.
 
-    What `between_runs` compares. Raises ValueError without a value.
+    `between_runs` compares these. Raises ValueError without a value.
     """
     medians = [float(np.median(run)) for run in runs if len(run)]
     if not medians:
@@ -249,7 +249,7 @@ def launch_center(runs: Samples) -> float:
 
 
 def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
-    """The correlation r of neighbours' ranks within runs, 0 … 0.98; negative ones count as none.
+    """The rank correlation r of successive iterations within runs, 0 … 0.98; negative becomes 0.
 
     Corrected for its bias in short samples, −(1 + 3r)/n (Kendall 1954).
     """
@@ -266,16 +266,16 @@ def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
 
 
 def _block(n: int, r: float) -> int:
-    """The neighbours that a draw takes: Politis and White's (2004) length for correlation r."""
+    """The block length for n iterations with correlation r, by Politis and White (2004)."""
     best = (6 * r**2 / (1 - r**2) ** 2 * n) ** (1 / 3)
     return max(1, min(ceil(best), n // 2)) if r > _LIKE else 1
 
 
 def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.float64]:
-    """Medians of 2000 bootstrap samples: runs drawn first, then (blocks of) their iterations.
+    """Medians of 2000 bootstrap samples: runs are drawn first, then (blocks of) their iterations.
 
-    Of a run of more than 1000 iterations every second, third … stands for all: tens of thousands
-    would take minutes, and runs differ by more than so many leave unsure.
+    Of a run with more than 1000 iterations only every second, third, … is used. Tens of thousands
+    would take minutes, and the scatter between runs is larger than the error that this adds.
     """
     thinned = [np.asarray(r, dtype=float)[:: len(r) // _LONGEST + 1] for r in runs]
     values = np.concatenate(thinned)
@@ -289,7 +289,7 @@ def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.floa
     for start in range(0, _DRAWS, step):
         chosen = random.integers(len(thinned), size=(min(step, _DRAWS - start), len(thinned), 1))
         within = random.random((*chosen.shape[:2], -(-each // block))) * lengths[chosen]
-        if block > 1:  # the last neighbour of a run is followed by its first
+        if block > 1:  # blocks wrap around from the last iteration of a run to its first
             whole = (within.astype(int)[..., None] + along).reshape(*chosen.shape[:2], -1)
             within = whole[..., :each] % lengths[chosen]
         drawn = values[starts[chosen] + within.astype(int)]
@@ -298,13 +298,13 @@ def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.floa
 
 
 def midranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Ranks from 1, equal values sharing the middle of theirs; and how many share each value."""
+    """Ranks from 1, with the mean rank for equal values; and the count of each distinct value."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place]), counts
 
 
 def cliffs_delta(base: Sequence[float], new: Sequence[float]) -> float:
-    """Cliff's delta (1993): the share of pairs with new larger, less that with new smaller: −1 … 1.
+    """Cliff's delta (1993), −1 … 1: share of pairs with new larger minus share with new smaller.
 
     An effect size that assumes no distribution; 0 for an empty side.
     """
@@ -317,9 +317,9 @@ def cliffs_delta(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P values corrected for their number, so that one false alarm in all is as rare as said.
+    """P values corrected for their number, to bound the probability of any false alarm.
 
-    Holm 1979: the k-th smallest of n times n − k + 1, never falling.
+    Holm 1979: the k-th smallest of n is multiplied by n − k + 1, and made non-decreasing.
     """
     p = np.array(p_values, dtype=float)
     order = np.argsort(p, kind="stable")

@@ -1,7 +1,7 @@
-"""The quantities of the field, one function each, and those of a row. Pure; no I/O.
+"""Formulas of the derived quantities (algbw, busbw, speed-up, efficiency, …). Pure; no I/O.
 
-Seconds, bytes, bytes per second, joules; docs/measuring.md derives them. A formula raises
-ValueError where it has no meaning: nothing measured, or a figure that must be positive and is not.
+Units are seconds, bytes, bytes per second, joules; docs/measuring.md derives the formulas. A
+function raises ValueError if a figure that must be positive is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reports.records.measurement import Record
 
 Floats = NDArray[np.float64]
 
-#: Bytes below which busbw says nothing: a call takes its latency, whatever it moves.
+#: Size in bytes below which busbw has no meaning, because a call takes its latency.
 LATENCY_BOUND = 64 * 1024
 
 
@@ -29,15 +29,15 @@ def _positive(**figures: float) -> None:
 
 
 def algbw(size: float, seconds: float, share: float = 1.0) -> float:
-    """Bytes per second: size / time (nccl-tests, doc/PERFORMANCE.md); infinite in no time.
+    """Bytes per second: size / time (nccl-tests, doc/PERFORMANCE.md); infinite for a time of 0.
 
-    ``share``: of the size that counts, 1 but for nccl-tests' hypercube.
+    ``share``: the share of the size that counts; 1 except for nccl-tests' hypercube.
     """
     return share * size / seconds if seconds > 0 else inf
 
 
 def busbw(algbw: float, factor: float) -> float:
-    """The rate of each rank's port if nothing is wasted: algbw x bus factor (same source)."""
+    """The rate per rank's port with an optimal algorithm: algbw x bus factor (same source)."""
     return algbw * factor
 
 
@@ -48,15 +48,15 @@ def of_limit(seconds: float, least: float) -> float:
 
 
 def speedup(base: float, throughput: float) -> float:
-    """Throughput over that of the base case, which must be named beside it."""
+    """Throughput over that of the base case. Whoever prints it must state the base case."""
     _positive(base=base, throughput=throughput)
     return throughput / base
 
 
 def efficiency(base: float, throughput: float, n: float) -> float:
-    """Throughput on n over n x throughput on 1 (``base``); 1 is a perfect speed-up.
+    """Throughput on n ranks over n x throughput on 1 (``base``); 1 is a perfect speed-up.
 
-    Of weak scaling, the same work on every rank, it is t(1) / t(n).
+    For weak scaling (the same work on every rank) it is t(1) / t(n).
     """
     _positive(base=base, throughput=throughput, n=n)
     return throughput / (n * base)
@@ -69,7 +69,7 @@ def joules_per_gb(joules: float, nbytes: float) -> float:
 
 
 def relative_width(times: Sequence[float] | Floats) -> float:
-    """The half-width of the median's interval relative to the median; infinite when unknown."""
+    """The half-width of the median's interval relative to the median; infinite if unknown."""
     ends = interval(times)
     middle = float(np.median(times)) if len(times) else 0.0
     if ends is None or middle <= 0:
@@ -78,7 +78,7 @@ def relative_width(times: Sequence[float] | Floats) -> float:
 
 
 def center(one: Record, statistic: str = "median") -> float | None:
-    """The time of a row in seconds: median (or mean) of its iterations; None when skipped."""
+    """The time of a row in seconds: median (or mean) of its iterations; None without any."""
     if not one.times_s:
         return None
     mean = statistic == "mean" or one.timing == "loop"

@@ -1,13 +1,13 @@
 """Tests whether a measurement is stable, by the order and distribution of its iterations. Pure.
 
-Each test has a threshold below which an effect does not matter and, where chance could cause one, a
-significance level of 0.1 % (1 % for the warm-up). On independent iterations of one distribution at
-most about one row in a hundred gets a false warning, which a test checks. No check assumes a normal
-distribution.
+Each test has a threshold below which an effect does not matter, and if chance can cause the effect,
+a significance level of 0.1 % (1 % for the warm-up). For independent iterations of one distribution
+at most about one row in a hundred gets a false warning, which a test checks. None of the tests
+assumes a normal distribution.
 
-The dip is how far a sample is from the nearest distribution with one mode: J. A. Hartigan, P. M.
-Hartigan, "The Dip Test of Unimodality", Annals of Statistics 13 (1985). Skewness alone does not
-raise it, unlike Sarle's coefficient, and times are skewed.
+The dip is the distance of a sample from the nearest distribution with one mode: J. A. Hartigan,
+P. M. Hartigan, "The Dip Test of Unimodality", Annals of Statistics 13 (1985). Times are skewed;
+skewness alone does not increase the dip, unlike Sarle's coefficient.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from reports.statistics.quantities import relative_width
 
 Floats = NDArray[np.float64]
 
-#: sqrt(n) times the dip of n uniform values, the hardest case of one mode, stays below this in at
-#: least 99.9 % of samples for n from 20 to 1000; found by drawing, and a test draws again.
+#: sqrt(n) x dip of n uniform values, the worst case with one mode, is below this in at least 99.9 %
+#: of samples for n from 20 to 1000; found by simulation, and a test repeats the simulation.
 CRITICAL = 0.70
 _FEWEST_FOR_DIP = 20
 _MOST_FOR_DIP = 1000
 
 
 def dip(values: Sequence[float]) -> float:
-    """The least distance (largest difference of distribution functions) to a unimodal one.
+    """The least distance to a unimodal distribution (largest difference of distribution functions).
 
     Between 1 / 2n and 1/4. Below the mode a unimodal distribution function is convex, above it
-    concave; the modal interval shrinks until a convex minorant on its left and a concave majorant
-    on its right fit better than they lie apart. Equal values are taken as they are: see
-    `is_multimodal`. Raises ValueError without values.
+    concave. The modal interval is shrunk until the misfit of the convex minorant on its left and of
+    the concave majorant on its right exceeds the gap between the two. Equal values are not spread
+    (but see `is_multimodal`). Raises ValueError without values.
     """
     x = np.sort(np.asarray(values, dtype=float))
     n = len(x)
@@ -69,7 +69,7 @@ def dip(values: Sequence[float]) -> float:
 
 
 def _hull(x: Floats, y: Floats, sign: float) -> tuple[Floats, NDArray[np.int64]]:
-    """Greatest convex minorant (sign 1) or least concave majorant (−1), and where it touches."""
+    """Greatest convex minorant (sign 1) or least concave majorant (−1), and where it touches y."""
     corners: list[int] = []
     xs, ys = x.tolist(), (sign * y).tolist()
     for i in range(len(xs)):
@@ -84,10 +84,10 @@ def _hull(x: Floats, y: Floats, sign: float) -> tuple[Floats, NDArray[np.int64]]
 
 
 def is_multimodal(values: Sequence[float]) -> bool:
-    """Whether one mode is refuted at the 0.1 % level; False for fewer than 20 values.
+    """True if a single mode is rejected at the 0.1 % level; False for fewer than 20 values.
 
-    Of more than 1000 values every k-th is taken. Values that a clock rounded to its ticks would
-    each be a mode of their own: they are spread evenly over the tick first, always alike.
+    Of more than 1000 values only every k-th is used. Values rounded to clock ticks would each look
+    like a mode, so they are first spread evenly over the tick, with a fixed seed.
     """
     if len(values) < _FEWEST_FOR_DIP:
         return False
@@ -102,9 +102,9 @@ def is_multimodal(values: Sequence[float]) -> bool:
 
 
 def two_groups(values: Sequence[float]) -> tuple[float, float, float]:
-    """(median of the lower group, of the upper one, share of the upper one).
+    """Split values into two groups: (median of the lower, median of the upper, share of the upper).
 
-    The cut with the least squares within both groups (Fisher 1958). Raises ValueError for fewer
+    The split minimises the squares within both groups (Fisher 1958). Raises ValueError for fewer
     than two values.
     """
     if len(values) < 2:
@@ -119,8 +119,8 @@ def two_groups(values: Sequence[float]) -> tuple[float, float, float]:
 
 Kind = Literal["few", "spread", "warm-up", "drift", "modes", "alike"]
 
-FEWEST = 6  # the median's interval is unknown below
-ORDERED = 20  # order and shape say nothing that chance could not below this
+FEWEST = 6  # iterations below which the median has no interval
+ORDERED = 20  # iterations below which order and shape are not tested
 MOST_CV = 0.1
 _SIGNIFICANT = 0.001
 _SIGNIFICANT_WARM = 0.01
@@ -132,10 +132,10 @@ _LIKENESS = 0.2
 
 @dataclass(frozen=True)
 class Unstable:
-    """One reason to distrust a row. ``amount``: relative, for sorting; see `unstable` for kinds.
+    """One reason why a row is unstable. ``amount``: relative, for sorting. Kinds: see `unstable`.
 
-    ``shift``: by how much of itself the row's median may be off for this reason; infinite where
-    that is unknown, 0 where the reason leaves the median alone (or no times are there to tell).
+    ``shift``: relative error that the row's median may have for this reason; infinite if unknown, 0
+    if the reason does not move the median (or there are no raw times).
     """
 
     kind: Kind
@@ -149,8 +149,8 @@ def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
 
     ``few``: fewer than 6. ``spread``: standard deviation above 10 % of the mean. ``warm-up``: the
     first iterations above the rest. ``drift``: times rise or fall over the row. ``modes``: more
-    than one mode. ``alike``: an iteration resembles the one before it. The last four need 20.
-    Nothing is said of an empty row.
+    than one mode. ``alike``: successive iterations correlate. The last four need 20 iterations. An
+    empty row gives no reasons.
     """
     t = np.asarray(times, dtype=float)
     if not len(t):
@@ -176,17 +176,17 @@ def _spread(t: Floats) -> Unstable | None:
 
 
 def spread(cv: float) -> Unstable | None:
-    """The reason that a standard deviation over the mean gives, None up to 10 %."""
+    """The reason ``spread`` for a standard deviation / mean above 10 %, otherwise None."""
     return Unstable("spread", f"cv {100 * cv:.3g} %", cv) if cv > MOST_CV else None
 
 
 def _warm_up(t: Floats) -> tuple[int, Unstable] | None:
-    """The number of first iterations that stand above the rest.
+    """The number of first iterations that are longer than the rest, and the reason; or None.
 
-    Were the order of no account, the first k would be among the j greatest of n with probability
-    C(j, k) / C(n, k), where j is the place of the least of them; for k = 1, 2, 4, … n/4, the least
-    such value is held against the level by Bonferroni's bound. A single first iteration cannot be
-    told from chance so; it counts when it is the greatest by a half and twice the median.
+    In random order, the first k are all among the j longest of n with probability C(j, k) /
+    C(n, k), where j is the place of the shortest of them. For k = 1, 2, 4, … n/4 the least such
+    value is tested with Bonferroni's correction. This cannot detect a single first iteration; that
+    one counts if it is 1.5 times as long as all others and twice the median.
     """
     n = len(t)
     sizes = [1 << i for i in range(1, (n // 4).bit_length())]
@@ -207,7 +207,7 @@ def _warm_up(t: Floats) -> tuple[int, Unstable] | None:
 
 
 def _longer(more: float) -> str:
-    """``30 % longer than``, and where per cent say little ``12 times as long as``."""
+    """``30 % longer than``, or for more than 900 % ``12 times as long as``."""
     if more > _MANY_TIMES:
         return f"{1 + more:.3g} times as long as"
     return f"{100 * more:.3g} % longer than"
@@ -222,7 +222,7 @@ def _significant(z: float) -> bool:
 
 
 def _drift(t: Floats, ranks: Floats) -> Unstable | None:
-    """Spearman's correlation of times with their number (1904); amount: last third over first."""
+    """Spearman's correlation (1904) of times and their order; amount: last third over first."""
     n = len(t)
     if ranks.min() == ranks.max():
         return None
@@ -239,9 +239,9 @@ def _drift(t: Floats, ranks: Floats) -> Unstable | None:
 
 
 def _modes(t: Floats) -> Unstable | None:
-    """The dip test (`is_multimodal`), where the two groups are far enough apart to matter.
+    """The dip test (`is_multimodal`), if the two groups are at least 5 % apart.
 
-    The longest twentieth is left out of the groups, or a few outliers would be one of them.
+    The longest twentieth is left out of the groups; otherwise a few outliers would be a group.
     """
     usual = np.sort(t)[: len(t) - len(t) // 20]
     low, high, share = two_groups(usual.tolist())
@@ -252,15 +252,16 @@ def _modes(t: Floats) -> Unstable | None:
         f"two modes: {100 * (1 - share):.0f} % near {format_seconds(low)}, the rest near"
         f" {format_seconds(high)}"
     )
-    # Half a dozen of a hundred elsewhere move no median; two like groups may, from run to run.
+    # A small group does not move the median; two groups of similar size may, from run to run.
     return Unstable("modes", text, apart, apart if 0.25 <= share <= 0.75 else 0.0)
 
 
 def _alike(t: Floats, ranks: Floats) -> Unstable | None:
-    """Correlation of the ranks of neighbours (Wald, Wolfowitz 1943), which n values of chance keep
-    near −1/n with variance 1/n. With a correlation r the mean of n values is as uncertain as that
-    of n (1 − r) / (1 + r) independent ones.
-    """  # noqa: D205
+    """Test the rank correlation of successive iterations (Wald, Wolfowitz 1943).
+
+    For n independent values it is about −1/n with variance 1/n. With a correlation r the mean of n
+    values is as uncertain as that of n (1 − r) / (1 + r) independent ones.
+    """
     n, d = len(t), ranks - ranks.mean()
     squares = float(d @ d)
     if squares <= 0:

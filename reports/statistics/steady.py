@@ -1,7 +1,7 @@
-"""Finds when a series of iterations becomes steady, by change points. Pure; no I/O.
+"""Find the iteration from which a series is steady, by change points. Pure; no I/O.
 
 After Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold"
-(OOPSLA 2017): segments between change points that are as long as the last one are steady with it.
+(OOPSLA 2017): the last segments between change points that have the same level are steady.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ALIKE = 1.5
 
 @dataclass(frozen=True)
 class Steady:
-    """The verdict on a series. ``start``: the iteration, from 0, from which it stays at one level.
+    """The verdict on a series. ``start``: the iteration, from 0, where the last level begins.
 
-    ``changes``: the iterations at which the level changes. ``few``: fewer than 20, nothing is said.
+    ``changes``: iterations at which the level changes. ``few``: no verdict below 20 iterations.
     """
 
     verdict: Verdict
@@ -38,7 +38,7 @@ class Steady:
 
     @property
     def warm_up(self) -> int:
-        """The number of iterations before the steady state; 0 where there is none."""
+        """The number of iterations before the steady state; 0 if the series is not steady."""
         return self.start if self.verdict == "steady" else 0
 
     def __str__(self) -> str:
@@ -54,17 +54,17 @@ class Steady:
 
 
 def steady(times: Sequence[float]) -> Steady:
-    """The verdict on iterations in the order in which they were measured.
+    """The verdict on iterations, given in seconds in the order of measurement.
 
-    Change points are sought in medians of blocks, at most a hundred and as long as neighbours are
-    alike, and count from 2 % on. ``never``: the last level holds for less than half of the series.
-    ``drifting`` and ``bimodal`` are said of what follows the warm-up, as `unstable` finds them.
+    Change points are searched in medians of at most a hundred blocks, longer if successive
+    iterations correlate. Changes below 2 % do not count. ``never``: the last level holds for less
+    than half of the series. ``drifting``, ``bimodal``: by `unstable`, without the warm-up.
     """
     t = np.asarray(times, dtype=float)
     if len(t) < ORDERED or not t.min() > 0:
         return Steady("few")
-    # The quarter with the least correlation counts, since a change correlates the values on each
-    # side. Of values with the correlation r, (1 + r) / (1 − r) count for an independent one.
+    # The quarter with the least correlation counts, because a change of level raises it. With the
+    # correlation r, (1 + r) / (1 − r) values count as one independent value.
     r = min(likeness([part]) for part in np.array_split(t, 4))
     alike = (1 + r) / (1 - r)
     width = max(ceil(len(t) / _BLOCKS), ceil(alike) if alike > _ALIKE else 1)
@@ -82,9 +82,9 @@ def steady(times: Sequence[float]) -> Steady:
 
 
 def _placed(t: NDArray[np.float64], changes: Sequence[int]) -> tuple[int, ...]:
-    """Changes to the iteration: where the levels on both sides leave the least absolute rest.
+    """Locate changes to the iteration: the split with the least absolute residuals on both sides.
 
-    Ranks of blocks tell that there is a change better than where.
+    Ranks of blocks show reliably that there is a change, but not exactly where.
     """
     edges = [0, *changes, len(t)]
     places = []
@@ -100,7 +100,7 @@ def _levels(t: NDArray[np.float64], changes: Sequence[int]) -> list[float]:
 
 
 def _start(t: NDArray[np.float64], changes: Sequence[int]) -> int:
-    """The place where the last segments begin whose levels are the last one's."""
+    """The first iteration of the last segments that have the level of the last one (within 2 %)."""
     levels, starts = _levels(t, changes), [0, *changes]
     at = len(starts) - 1
     while at and abs(levels[at - 1] / levels[-1] - 1) <= _NOISE:
@@ -109,6 +109,6 @@ def _start(t: NDArray[np.float64], changes: Sequence[int]) -> int:
 
 
 def _of_levels(levels: Sequence[float]) -> Verdict:
-    """Three levels and more that only rise, or only fall, are a drift."""
+    """``drifting`` for at least three levels that only rise or only fall; else ``never``."""
     steps = np.sign(np.diff(levels))
     return "drifting" if len(levels) > 2 and abs(steps.sum()) == len(steps) else "never"

@@ -1,8 +1,8 @@
-"""Figures with their 95 % intervals: sums and quotients of them. Pure.
+"""Arithmetic on figures with 95 % intervals: products, quotients, means. Pure.
 
-Intervals are carried over by recovering variances from their ends (MOVER: Zou, Donner 2008 for
-sums; Donner, Zou 2012 for quotients), which keeps their lopsidedness. Figures are taken as
-independent: of what rises and falls together a quotient's interval is too wide, not too narrow.
+Intervals are combined by recovering variances from their ends (MOVER: Zou, Donner 2008 for sums;
+Donner, Zou 2012 for quotients), which keeps them asymmetric. Figures are taken as independent. If
+two figures rise and fall together, the interval of their quotient is too wide, not too narrow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from busbar.statistics import interval
 
 
 class Uncertain(NamedTuple):
-    """A figure, and the ends of its 95 % interval where that is known."""
+    """A figure and the ends of its 95 % interval; None if the interval is not known."""
 
     value: float
     low: float | None = None
@@ -24,32 +24,32 @@ class Uncertain(NamedTuple):
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """The interval."""
+        """The interval (low, high); None if not known."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
     @property
     def half(self) -> float | None:
-        """The distance of the further end."""
+        """The larger distance from the figure to an end of its interval; None if not known."""
         ends = self.ends
         return None if ends is None else max(ends[1] - self.value, self.value - ends[0])
 
     def times(self, factor: float) -> Uncertain:
-        """The figure times an exact factor above 0."""
+        """The figure multiplied by an exact factor above 0."""
         ends = self.ends or (None, None)
         return Uncertain(self.value * factor, *(x if x is None else x * factor for x in ends))
 
     def under(self, dividend: float) -> Uncertain:
-        """An exact ``dividend`` above 0, over this, which is above 0."""
+        """An exact ``dividend`` divided by this figure; both are above 0."""
         if self.ends is None or self.ends[0] <= 0:
             return Uncertain(dividend / self.value)
         low, high = self.ends
         return Uncertain(dividend / self.value, dividend / high, dividend / low)
 
     def over(self, other: Uncertain) -> Uncertain:
-        """This over another, which is above 0.
+        """This figure divided by another one, which is above 0.
 
-        The interval's ends R solve (a − R b)² = d_a² + R² d_b², with the distances d of the ends of
-        ``a`` and ``b`` that lie that way; None where the other's reaches 0.
+        The ends R of the interval solve (a − R b)² = d_a² + R² d_b², with the distances d to the
+        ends of ``a`` and ``b`` in that direction. No interval if that of the other one reaches 0.
         """
         a, b = self.value, other.value
         if self.ends is None or other.ends is None:
@@ -63,7 +63,7 @@ class Uncertain(NamedTuple):
 
 
 def _root(a: float, b: float, da: float, db: float, sign: int) -> float | None:
-    """The root of R² (b² − db²) − 2 R a b + a² − da² on one side; None where there is no end."""
+    """The lower (sign −1) or upper root of R² (b² − db²) − 2 R a b + a² − da²; None without one."""
     if db >= b:
         return None
     room = max(0.0, (a * db) ** 2 + (b * da) ** 2 - (da * db) ** 2)
@@ -71,12 +71,12 @@ def _root(a: float, b: float, da: float, db: float, sign: int) -> float | None:
 
 
 def median_of(times: Sequence[float]) -> Uncertain:
-    """The median, with its interval by ranks; without one of fewer than six."""
+    """The median with its interval by order statistics; no interval for fewer than six times."""
     return Uncertain(median(times), *(interval(times) or (None, None)))
 
 
 def mean_of(figures: Sequence[Uncertain]) -> Uncertain:
-    """The mean of independent figures: their distances to the ends add as squares."""
+    """The mean of independent figures. Squared distances to the ends of intervals are added."""
     n = len(figures)
     middle = fsum(one.value for one in figures) / n
     known = [(one.value, one.ends) for one in figures]

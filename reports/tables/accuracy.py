@@ -17,7 +17,7 @@ from reports.records.measurement import Measurement
 if TYPE_CHECKING:
     from rich.table import Table
 
-#: The decade that stands for all sizes, and the algorithm that stands for all.
+#: As a decade: all sizes together; as an algorithm: all algorithms together.
 ALL = ""
 _COLUMNS = (
     "collective", "algorithm", "transport", "ranks", "size", "placement", "measured_s",
@@ -35,15 +35,15 @@ class AccuracyPoint:
 
     @property
     def error(self) -> float:
-        """Relative error: predicted over measured, less one, without its sign."""
+        """Relative error: |predicted / measured - 1|."""
         return abs(self.predicted / self.measured - 1)
 
 
 @dataclass(frozen=True)
 class Error:
-    """Rows of one algorithm and decade: how many, median and 95th percentile of the relative error.
+    """Relative errors in one algorithm and decade: number of rows, median and 95th percentile.
 
-    ``ratio``: the median of predicted over measured, which says to which side.
+    ``ratio``: the median of predicted over measured; above 1, predictions are too long.
     """
 
     rows: int
@@ -53,9 +53,9 @@ class Error:
 
 
 def pooled(rows: Sequence[Measurement]) -> list[Measurement]:
-    """Rows that measured the same again, in other runs say, as one: the median of all iterations.
+    """Merge rows with the same settings, for example of several runs: the median of all iterations.
 
-    Rows without raw times count as their own median.
+    Rows without raw times count with their own time.
     """
     groups = by_key(rows).values()
     return [same[0] if len(same) == 1 else _pooled(same) for same in groups]
@@ -67,12 +67,12 @@ def _pooled(same: Sequence[Measurement]) -> Measurement:
 
 
 def _decade(size: int) -> str:
-    """``1e4`` for 10000 to 99999 bytes; barriers, which move nothing, have 0."""
+    """The decade of a size: ``1e4`` for 10000 to 99999 bytes, ``0`` for none (barriers)."""
     return f"1e{floor(log10(size))}" if size > 0 else "0"
 
 
 def _names(rows: Sequence[Measurement]) -> list[str]:
-    """The algorithms, with the collective and the ranks where those differ among the rows."""
+    """A name for each row: the algorithm, with collective and ranks if rows differ in these."""
     several = len({row.collective for row in rows}) > 1
     ranks = len({row.ranks for row in rows}) > 1
     return [
@@ -84,7 +84,7 @@ def _names(rows: Sequence[Measurement]) -> list[str]:
 
 
 def errors(points: Sequence[AccuracyPoint]) -> dict[tuple[str, str], Error]:
-    """Errors by (algorithm, decade), with `ALL` for either, in the order of names and of sizes."""
+    """Errors by (algorithm, decade), and with `ALL` for either; sorted by name, then by size."""
     groups: dict[tuple[str, str], list[AccuracyPoint]] = {}
     for point, own in zip(points, _names([point.row for point in points]), strict=True):
         for name in (own, ALL):
@@ -106,10 +106,10 @@ def _error(points: Sequence[AccuracyPoint]) -> Error:
 
 
 def _grid(by_group: Mapping[tuple[str, str], Error]) -> tuple[list[str], list[list[str]]]:
-    """The heads of the columns, and a line an algorithm, the last of all: median/p95 in per cent.
+    """Column heads, and one line per algorithm: median/p95 of each decade in per cent.
 
-    The last columns are of all sizes, with the number of rows and the median of predicted over
-    measured.
+    The last columns are for all sizes, the number of rows, and the median of predicted over
+    measured. The last line is for all algorithms.
     """
     decades = sorted({decade for _, decade in by_group}, key=lambda d: (d == ALL, _value(d)))
     lines = []
@@ -125,7 +125,7 @@ def _percent(value: float) -> str:
 
 
 def tables(by_group: Mapping[tuple[str, str], Error], width: int) -> list[Table]:
-    """`_grid` in as many tables as it takes for columns to fit ``width``."""
+    """`_grid` as tables; columns that do not fit into ``width`` go to further tables."""
     heads, lines = _grid(by_group)
     names = [name or "all" for name, *_ in lines]
     columns: list[Column] = [
@@ -150,7 +150,7 @@ def as_markdown(by_group: Mapping[tuple[str, str], Error]) -> str:
 
 
 def as_csv(points: Sequence[AccuracyPoint]) -> str:
-    """Every row with its prediction and error."""
+    """Every row with its prediction and error, as CSV."""
     lines: list[tuple[object, ...]] = [_COLUMNS]
     for p in points:
         r = p.row

@@ -15,12 +15,12 @@ from reports.records.metrics import BANDWIDTH, BESIDE, MESSAGE_RATE, TIME, named
 from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.summary import TESTS
 
-_CLOCKS = 0.01  # from this difference on it is said
-_ASKED = 0.05  # the difference of which is said how many launches see it
+_CLOCKS = 0.01  # least relative difference of clocks that is reported
+_ASKED = 0.05  # the relative difference for which the number of launches is reported
 
 
 def comparison_tables(comparisons: Sequence[Comparison], width: int) -> list[RenderedTable]:
-    """A comparison, a table a measured thing and metric, whose change it is."""
+    """A comparison as tables: one for each setting and metric."""
     groups = grouped(comparisons, lambda c: (setting(c.row.base), c.metric))
     return [_compared(name, group, width) for (name, _), group in groups.items()]
 
@@ -47,7 +47,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Rende
 
 
 def beside(comparisons: Sequence[Comparison]) -> list[Column]:
-    """The other quantities of both sides, as ``base -> new``: a column each that a side has."""
+    """A column ``base -> new`` for each further quantity that some row has."""
     rows = [row for c in comparisons for row in (c.row.base, c.row.new)]
     return [
         (
@@ -65,14 +65,14 @@ def beside(comparisons: Sequence[Comparison]) -> list[Column]:
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:
-    """The number of rows of each word: ``2 slower, 30 indistinguishable``."""
+    """The number of rows with each verdict, as ``2 slower, 30 indistinguishable``."""
     words = [c.word for c in comparisons]
     counts = ", ".join(f"{words.count(k)} {k}" for k in WORDS if k in words)
     return counts + ": one launch a side" * (CANNOT_TELL in words)
 
 
 def remedy(comparisons: Sequence[Comparison]) -> str:
-    """The commands that can tell what one launch a side cannot; empty where that is not so."""
+    """Advice, with commands, to measure several launches; empty if no side has one launch only."""
     row = next((c.row.new for c in comparisons if c.word == CANNOT_TELL), None)
     if row is None:
         return ""
@@ -88,9 +88,9 @@ def remedy(comparisons: Sequence[Comparison]) -> str:
 
 
 def resolution(comparisons: Sequence[Comparison]) -> str:
-    """The differences that indistinguishable rows may hide, and how many launches would tell.
+    """The differences that indistinguishable rows may hide, and how many launches would show them.
 
-    Empty where there are none, or where how launches differ is not known.
+    Empty without such rows, or if the scatter between launches is not known.
     """
     least = [
         (scatter, min(len(c.row.base_runs), len(c.row.new_runs)))
@@ -112,7 +112,7 @@ def resolution(comparisons: Sequence[Comparison]) -> str:
 
 
 def clocks(comparisons: Sequence[Comparison]) -> str:
-    """By how much the cores of NEW ran at another clock; empty where all ran alike, or unknown."""
+    """By how much core clocks of NEW differ from BASE's; empty below 1 %, or if not known."""
     changes = [b / a - 1 for c in comparisons if c.row.clocks for a, b in (c.row.clocks,)]
     apart = [one for one in changes if abs(one) >= _CLOCKS]
     if not apart:
@@ -126,7 +126,7 @@ def clocks(comparisons: Sequence[Comparison]) -> str:
 
 
 def bounds_text(c: Comparison) -> str:
-    """The interval of a change in per cent; empty when nothing could be tested."""
+    """The interval of a change in per cent; empty if there is none."""
     if c.bounds is None:
         return ""
     return " ".join(f"{100 * (end - 1):+.1f}" for end in c.bounds)
@@ -136,10 +136,10 @@ _MOST_NAMED = 3
 
 
 def history_tables(h: History, width: int, ascii_only: bool = False) -> list[RenderedTable]:
-    """A table a measured thing: the latest time, the latest change, the course of the medians.
+    """A history as tables, one per setting: latest time, latest change, a trend of the medians.
 
-    In the course ``|`` stands where a change was found, and ``!`` behind it for last runs that are
-    out of the ordinary.
+    In the trend ``|`` marks a change. ``!`` at its end means that the last runs are unusual, but
+    not yet a confirmed change.
     """
     groups = grouped(h.series, lambda s: (setting(s.row), s.metric))
     return [_series_table(name, group, width, ascii_only) for (name, _), group in groups.items()]
@@ -169,7 +169,7 @@ def _series_table(
 
 
 def _course(s: Series, room: int, ascii_only: bool) -> str:
-    """The last points that there is room for."""
+    """The trend of the last points, as many as ``room`` allows."""
     left_out = max(0, len(s.points) - room)
     values = [s.metric.of_cost(p.value) or 0.0 for p in s.points[left_out:]]
     at = [cut.at - left_out for cut in s.cuts]
@@ -177,7 +177,7 @@ def _course(s: Series, room: int, ascii_only: bool) -> str:
 
 
 def event_lines(h: History) -> list[str]:
-    """A paragraph an event: the run, how many rows, by how much, what else differs."""
+    """One paragraph per event: the run, how many rows, by how much, what else differs."""
     return [_event_text(h, event) for event in events(h)]
 
 
@@ -215,9 +215,9 @@ _CSV_COLUMNS = (
 
 
 def history_csv(h: History) -> str:
-    """All points: what was measured, the run, its figures, and which level it belongs to.
+    """All points as CSV: the setting, the run, its figures, and the level between change points.
 
-    ``level`` counts from 0 and rises with each change; ``p`` is that of the change which began it.
+    ``level`` counts the changes so far, from 0; ``p`` belongs to the change that began the level.
     """
     lines: list[tuple[object, ...]] = [_CSV_COLUMNS]
     for s in h.series:

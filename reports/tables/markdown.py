@@ -25,12 +25,12 @@ from reports.tables.show import (
     time_texts,
 )
 
-#: A comment on GitHub holds 65536 characters; a row is about 100.
+#: A comment on GitHub holds 65536 characters; a row has about 100.
 MOST_ROWS = 500
 MOST_ANSWERS = 40
 
 
-#: An empty comment parts the marks that start a mention, a reference or a link from what follows.
+#: An empty comment behind ``@``, ``#`` and ``:``, so that they start no mention, reference or link.
 _APART = "<!-- -->"
 _MARKS = str.maketrans(
     {mark: "\\" + mark for mark in "\\|`*_<>[]!~&"} | {mark: mark + _APART for mark in "@#:"}
@@ -38,19 +38,19 @@ _MARKS = str.maketrans(
 
 
 def _cell(text: str) -> str:
-    """A text that cannot end its cell or become markup, nor name a person, a thread or a page."""
+    """Escape a text: it cannot end its cell or become markup, a mention, a reference or a link."""
     return " ".join(text.translate(_MARKS).split())
 
 
 def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table whose cells are made safe; heads are ours."""
+    """The lines of a Markdown table with escaped cells. Heads are not escaped."""
     return render_markdown(columns, (list(map(_cell, cells)) for cells in rows))
 
 
 def markdown(rows: Sequence[Measurement]) -> str:
-    """The fastest by size; a table a measured thing; warnings and the rules.
+    """A run as Markdown: the fastest by size, a table per setting, warnings, and the rules.
 
-    At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is counted.
+    At most ``MOST_ROWS`` rows, because a comment's length is limited; rows left out are counted.
     """
     parts, left = [], MOST_ROWS
     for group in by_table(rows):
@@ -68,7 +68,7 @@ def markdown(rows: Sequence[Measurement]) -> str:
 
 
 def _answer(what: str, ranges: Sequence[Stretch]) -> str:
-    """The fastest algorithm for each range of sizes, which a reader wants first."""
+    """A table of the fastest algorithm for each range of sizes, with crossovers."""
     heads, rows = stretch_table(ranges)
     columns = [(head, "left" if n else "right") for n, head in enumerate(heads)]
     changes = crossovers(ranges)
@@ -79,7 +79,7 @@ def _answer(what: str, ranges: Sequence[Stretch]) -> str:
 
 
 def _rules(rules: Sequence[Rule]) -> list[str]:
-    """The twelve rules of `reports.analysis.quality`, folded away; HTML knows no backslash."""
+    """The rules of `reports.analysis.quality`, folded. The summary is HTML, so escaped as HTML."""
     return [
         "",
         f"<details><summary>{escape(in_one_line(rules))}</summary>",
@@ -103,7 +103,7 @@ def _run_table(rows: Sequence[Measurement]) -> str:
         ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
         *((m.name, "right", figures_of(rows, m)) for m in present(rows, (ERROR,))),
     ]
-    # Of a bandwidth test, which has neither, the columns of a time would be bare.
+    # For a bandwidth test, these columns would be empty.
     bare = ("time", "95 %", "busbw", "of limit") if not any(columns[2][2]) else ()
     columns = [column for column in columns if column[0] not in bare or any(column[2])]
     cells = zip(*(texts for _, _, texts in columns), strict=True)
@@ -119,10 +119,10 @@ def comparison_markdown(
     differing: Sequence[Difference] = (),
     rules: Sequence[Rule] = (),
 ) -> str:
-    """The words counted, the rows that changed in a table, all others in one to be opened.
+    """A comparison as Markdown: counts of verdicts, changed rows, and all others in a folded table.
 
-    The change is that of NEW against BASE: of a time, of which more is slower, or of a rate. The
-    largest come first.
+    The change is NEW against BASE, of the time or of a rate. Largest changes come first. Rows with
+    wrong results count as changed.
     """
     changed = [c for c in comparisons if c.word in ("slower", "faster")]
     changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.new.wrong]

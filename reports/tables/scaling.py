@@ -1,4 +1,4 @@
-"""The fastest algorithms by size and by ranks, and speed-up and efficiency against a named base.
+"""The fastest algorithms by size and ranks, and speed-up and efficiency against a stated base.
 
 No I/O.
 """
@@ -38,12 +38,12 @@ from reports.statistics.quantities import LATENCY_BOUND, efficiency, speedup
 
 @dataclass(frozen=True)
 class Scaled:
-    """A row against the base of its series, the least number of ranks; see docs/measuring.md.
+    """A row against the base of its series, the row of the fewest ranks; see docs/measuring.md.
 
     ``size`` in nccl-tests' sense is the buffer of every rank, so n ranks have a throughput of
-    n x algbw. ``speedup`` is that over the base's, ``efficiency`` the same for each rank: t(1) /
-    t(n) where the base has one rank. ``low``, ``high``: its bootstrap interval, None without raw
-    times.
+    n x algbw. ``speedup`` is this throughput over the base's, ``efficiency`` the speed-up over the
+    ratio of ranks: t(1) / t(n) if the base has one rank. ``low``, ``high``: bootstrap interval of
+    the efficiency, None without raw times.
     """
 
     row: Measurement
@@ -55,9 +55,9 @@ class Scaled:
 
 
 def scaling(rows: Sequence[Measurement]) -> list[list[Scaled]]:
-    """A series for all rows that differ in nothing but the number of ranks, two of them at least.
+    """One series for each setting that was measured on at least two numbers of ranks.
 
-    Raises ReportError when there is none.
+    Raises ReportError if there is none.
     """
     series: dict[object, dict[int, list[Measurement]]] = {}
     for r in rows:
@@ -86,9 +86,9 @@ def _scaled(rows: Sequence[Measurement], base: Sequence[Measurement]) -> Scaled:
 
 
 def scaling_tables(every: Sequence[Sequence[Scaled]], width: int) -> list[RenderedTable]:
-    """A table a measured thing and placement; the base case stands in the heading.
+    """One table for each setting; the heading states the base case.
 
-    Below some 90 columns busbw makes room for the names of algorithms.
+    If ``width`` is too small (below about 90 columns), busbw is left out.
     """
     groups: dict[str, list[Scaled]] = {}
     for series in every:
@@ -116,7 +116,7 @@ def _scaling_table(name: str, group: Sequence[Scaled], width: int) -> RenderedTa
 
 
 def _bounds(s: Scaled) -> str:
-    """The interval of the efficiency; tenths of a per cent where whole ones say nothing."""
+    """The interval of the efficiency in per cent; with one decimal if it is below 10 %."""
     if s.low is None or s.high is None:
         return ""
     digits = 1 if s.high < 0.1 else 0
@@ -128,7 +128,7 @@ _KEY = "~: the next may be as fast"
 
 
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
-    """`answers` in a few lines, ``width`` wide at most where names let them."""
+    """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer."""
     lines: list[str] = []
     for what, ranges in answers(rows).items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
@@ -140,14 +140,14 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
 
 
 def conclusion_lines(rows: Sequence[Measurement], width: int) -> list[str]:
-    """`conclusions` as lines, ``width`` wide at most where names let them."""
+    """`conclusions` as lines, at most ``width`` wide unless names are longer."""
     return [
         line for text in conclusions(rows) for line in wrap(text, width, subsequent_indent=_GAP)
     ]
 
 
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:
-    """A line a stretch under its heading; columns that no line needs are left out."""
+    """A line per stretch under column heads. The last column is left out if there is no room."""
     heads, rows = stretch_table(ranges)
     columns = list(zip(heads, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -159,17 +159,17 @@ def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:
 
 
 def _changes(ranges: Sequence[Stretch], width: int) -> list[str]:
-    """Lines on where the fastest changes, and on what a tilde means."""
+    """Lines on the crossovers, and on the meaning of a tilde if there is one."""
     changes = crossovers(ranges)
     lines = wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP) if changes else []
     return lines + [UNSURE] * any(not one.sure for one in ranges)
 
 
 def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
-    """A block of lines for each measured thing with several rank counts, at most ``width`` wide.
+    """The winners by size and ranks: a block of lines for each setting with several rank counts.
 
-    A cell stands on one line where there is room, else on two; where even that is too wide the rank
-    counts go on in another block below.
+    A cell takes one line, or two if ``width`` is too small. If columns still do not fit, the
+    further rank counts follow in another table below.
     """
     crowded = {r.ranks: r.ranks_per_core for r in rows if r.ranks and r.oversubscribed}
     return [
@@ -185,7 +185,7 @@ def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
 
 
 def _figure(cells: Cells) -> str:
-    """The quantity that stands first in a cell: a barrier, which moves nothing, has no rate."""
+    """The name of the quantity in a cell: busbw, or the time if only latency matters."""
     if all(w.latency_bound for w in cells.values()):
         return "time"
     few = format_size(LATENCY_BOUND)
@@ -223,13 +223,13 @@ _Column = Mapping[int, tuple[str, ...]]
 
 
 def _joined(column: _Column) -> dict[int, tuple[str, ...]]:
-    """The cells of a column on a line each, with what they have in common below each other."""
+    """A column with each cell on one line: name and figures, aligned."""
     longest = max(len(name) for name, _ in column.values())
     return {size: (f"{name:<{longest}} {figures}",) for size, (name, figures) in column.items()}
 
 
 def _width(columns: Mapping[int, _Column], heads: Mapping[int, str]) -> int:
-    """The width of some columns, with the gap before each."""
+    """The width of these columns together, with the gap before each."""
     return sum(
         len(_GAP) + max(len(heads[n]), *(len(line) for cell in column.values() for line in cell))
         for n, column in columns.items()

@@ -1,4 +1,4 @@
-"""Terminal tables of a run: one for each group of rows, sizes down, statistics across."""
+"""Terminal tables of a run: one per group of rows, with a line per size and algorithm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reports.records.metrics import (
 from reports.statistics.quantities import joules_per_gb, of_limit
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
-#: Columns that are given up where there is no room, the first first; names wrap only after that.
+#: Columns to leave out if there is no room, in this order; only after that names are wrapped.
 _SPARE = (
     "stopped", "transport", "error", "cv", "min", "algbw", "max", "p99", "links", "port in",
     "port out", "J/GB", "J",
@@ -35,7 +35,7 @@ _OF_WIDE = ("transport", "min", "p99", "max", "algbw", "J", "J/GB", "cv", "stopp
 
 
 def by_table(rows: Iterable[Measurement]) -> list[list[Measurement]]:
-    """Rows by what a table has in common: source, run, collective, type, operation, placement."""
+    """Group rows into tables: by source, run, collective, type, operation, ranks and placement."""
 
     def what(r: Measurement) -> tuple[object, ...]:
         run = (r.run.source, r.run.number)
@@ -45,7 +45,7 @@ def by_table(rows: Iterable[Measurement]) -> list[list[Measurement]]:
 
 
 def heading(rows: Sequence[Measurement]) -> str:
-    """The heading of a table of rows of one run, in a line, with the units of its bare figures."""
+    """The one-line heading of a table of rows of one run, with units of the columns."""
     row = rows[0]
     words = [setting(row), oversubscription([row])]
     if len(row.run.hosts) > 1:
@@ -57,7 +57,7 @@ def heading(rows: Sequence[Measurement]) -> str:
 
 
 def figures_of(rows: Sequence[Measurement], metric: Metric) -> list[str]:
-    """A column of a metric, ``N/A`` where a row has none; empty where no row has it."""
+    """A column of a metric: ``N/A`` for rows without it; all texts empty if no row has it."""
     if all(metric.of(row) is None for row in rows):
         return [""] * len(rows)
     return [metric.text(metric.of(row)) or "N/A" for row in rows]
@@ -69,9 +69,9 @@ def tables(
     ascii_only: bool = False,
     expected: Callable[[Measurement], Expected] = lambda row: Expected(),
 ) -> list[RenderedTable]:
-    """A table a group. Columns that no row fills, or that ``width`` has no room for, are left out.
+    """One table per group. Columns that are empty, or do not fit into ``width``, are left out.
 
-    ``expected``: what a row should take, to stand beside what it took.
+    ``expected``: a function that returns the predicted time and the bound of a row.
     """
     return [_table(group, width, ascii_only, expected) for group in by_table(rows)]
 
@@ -113,7 +113,7 @@ def _table(
     several = any(len(r.times_s) > 1 for r in rows)
     shown, room = fit_columns(columns, width, _SPARE, _FEWEST_MARKS if several else 0)
     modelled = any(m != Expected() for m in models)
-    if modelled and room < _FEWEST_MARKS:  # a model is asked for by name; iterations stand back
+    if modelled and room < _FEWEST_MARKS:  # a requested model has priority over the distribution
         return _of_rows(rows, shown)
     marks = max(_FEWEST_MARKS, min(_MOST_MARKS, room))
     title = "distribution" if marks >= len("distribution") else "spread"
@@ -122,7 +122,7 @@ def _table(
 
 
 def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> RenderedTable:
-    """A table of a group, with what its marks mean below."""
+    """The table of a group, with the meaning of its marks as footnote."""
     shown = render_rich(heading(rows), columns, skipped=[r.skipped for r in rows])
     notes = [shown.footnote] if shown.footnote else []
     notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
@@ -134,12 +134,12 @@ def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Rendered
 
 
 def time_texts(rows: Sequence[Measurement]) -> list[str]:
-    """The column of times; a row with another metric has none, and a skipped one ``N/A``."""
+    """The column of times: empty for a row with another metric, ``N/A`` for a skipped row."""
     return ["" if metric_of(r) is not TIME else TIME.words(r.time_s) for r in rows]
 
 
 def busbw_texts(rows: Sequence[Measurement]) -> list[str]:
-    """The column of busbw; without one where other rates stand beside or instead."""
+    """The column of busbw; all ``N/A`` if rows have neither busbw nor another rate."""
     return figures_of(rows, BUSBW) if present(rows, (BUSBW, *BESIDE)) else ["N/A"] * len(rows)
 
 
@@ -157,24 +157,24 @@ def texts(rows: Sequence[Measurement], width: int, ascii_only: bool = False) -> 
 
 
 def share_of_limit(row: Measurement) -> float | None:
-    """Limit over time: the share that was reached of what the memory roofline of the run allows."""
+    """The share of the run's memory roofline that was reached: limit / time."""
     return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
 
 
 def _of_size(nbytes: int | None, row: Measurement) -> str:
-    """Bytes in units of the size, as in the closing table of a run: ``1.5n``."""
+    """Bytes in units of the size, such as ``1.5n``."""
     return "" if nbytes is None or not row.size else f"{nbytes / row.size:.4g}n"
 
 
 def _energy(row: Measurement) -> float | None:
-    """Joules per GB of the size."""
+    """Joules per GB of the size; None if unknown."""
     if row.energy_per_op_j is None or not row.size:
         return None
     return joules_per_gb(row.energy_per_op_j, row.size)
 
 
 def import_table(rows: Sequence[Measurement], width: int) -> RenderedTable:
-    """All rows of an import in one table; what is the same in all of them stands in the title."""
+    """All rows of an import in one table. What all rows share is in the title, not in columns."""
     same = (
         ("run", [str(r.run.number) for r in rows]),
         ("collective", [r.collective for r in rows]),

@@ -1,6 +1,6 @@
-"""The tables at the end of a run: algorithms beside the library, bytes, pairs of ranks, arrivals.
+"""The tables at the end of a run: algorithms and the library, bytes, pairs of ranks, arrivals.
 
-All lines are comments of nccl-tests' table, so that its parsers skip them.
+All lines are comments (``#``) in nccl-tests' table, so that its parsers skip them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reports.records.metrics import PLACEMENT
 from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
 from reports.tables.scaling import answer
 
-#: The tests, and what their cells are.
+#: The point-to-point tests, and the units of their cells.
 TESTS: Mapping[str, str] = {
     "latency": "us, one way",
     "bandwidth": "MB/s of all pairs (messages/s)",
@@ -30,9 +30,9 @@ _SIZE = 10
 
 
 def pairs(rows: Sequence[Measurement], statistic: str = "median") -> list[str]:
-    """The closing lines of one test's rows: a line a size, a column a way to move bytes.
+    """The closing table of one point-to-point test: one line per size, one column per algorithm.
 
-    MB are 10^6 bytes. Empty where nothing was timed.
+    MB are 10^6 bytes. Empty if nothing was timed.
     """
     cells: dict[int, dict[str, str]] = {}
     for one in rows:
@@ -66,7 +66,7 @@ PatternTimes = Mapping[str, Mapping[str, tuple[float, ...]]]
 
 
 def arrivals_table(rows: Sequence[Measurement]) -> list[str]:
-    """The lines, comments of nccl-tests' table; none where there was one pattern only."""
+    """The tables of times by arrival pattern; no lines if there was one pattern only."""
     lines: list[str] = []
     for thing in dict.fromkeys((r.collective, r.dtype, r.op, r.root) for r in rows):
         mine = [r for r in rows if (r.collective, r.dtype, r.op, r.root) == thing]
@@ -93,7 +93,7 @@ def arrivals_table(rows: Sequence[Measurement]) -> list[str]:
 
 
 def _block(rows: Sequence[Measurement], size: int) -> list[str]:
-    """A size: a line an algorithm, a column a pattern, and where the winner changes."""
+    """The table of one size (a line per algorithm, a column per pattern), and winner changes."""
     times: dict[str, dict[str, tuple[float, ...]]] = {}
     heads: dict[str, str] = {}
     for r in rows:
@@ -126,7 +126,7 @@ def _fastest(by: Mapping[str, tuple[float, ...]]) -> str:
 
 
 def _sure(by: Mapping[str, tuple[float, ...]]) -> bool:
-    """Whether the fastest's interval ends before that of any other begins."""
+    """True if the interval of the fastest ends before every other interval begins."""
     first = _fastest(by)
     mine = interval(by[first])
     others = [interval(times) for name, times in by.items() if name != first]
@@ -134,7 +134,7 @@ def _sure(by: Mapping[str, tuple[float, ...]]) -> bool:
 
 
 def _changes(times: PatternTimes, size: int) -> list[str]:
-    """A line that says where another wins than without delays, and surely so."""
+    """A line on the patterns under which another algorithm is the certain winner; or none."""
     zero = times.get("zero")
     if zero is None or not _sure(zero):
         return []
@@ -144,8 +144,8 @@ def _changes(times: PatternTimes, size: int) -> list[str]:
     return [f"# {size} B: {usual} when all arrive at once, {', '.join(other)}"] if other else []
 
 
-_SIZE_EDGE = len("# ") + 12  # what stands left of the cells: the size
-_MOST_HEAD = 16  # longer names stand on several lines
+_SIZE_EDGE = len("# ") + 12  # the width of the first column, with the size
+_MOST_HEAD = 16  # longer names are wrapped
 _JOINTS = ":+_,"
 _KEY = ">: the fastest, ~: the fastest, but the next may be as fast"
 _BOUND = "bound: ranks share all work; it is no algorithm, and does not compete"
@@ -169,16 +169,16 @@ def summary(rows: Sequence[Measurement], statistic: str = "median", width: int =
 
 
 def _best(rows: Iterable[Measurement]) -> dict[int, Winner]:
-    """The winner of each size, where there is somebody to win against."""
+    """The winner of each size; sizes with a single contender are left out."""
     best = winners(list(rows)).values()
     return {size: w for cells in best for (size, _), w in cells.items() if w.margin is not None}
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """A table: a line a size, a column a name; ``notes`` stand below it.
+    """A table with a line per size, a column per contender, and ``notes`` below it.
 
-    ``bounds``: the names of columns that are no algorithm.
+    ``bounds``: the contenders that are no algorithm, but a bound.
     """
 
     title: str
@@ -191,7 +191,7 @@ class _Grid:
 def _grids(
     rows: Sequence[Measurement], statistic: str, best: Mapping[int, Winner]
 ) -> Iterator[_Grid]:
-    """The tables of one placement; those that nothing is known for are left out."""
+    """The tables of one placement: time, busbw, share of the limit, energy, memory clock."""
     by_size: dict[int, dict[str, Measurement]] = {}
     for r in rows:
         if r.times_s:
@@ -228,7 +228,7 @@ def _grids(
         size = r.size or 0
         return _mark(r, best.get(size)) + _rate(r, by_size[size].get(LIBRARY), statistic)
 
-    # Below this a call takes its latency, whatever it moves: no rate tells anything.
+    # Below this size a call takes its latency, so a rate has no meaning.
     small = "time in us" + against
     yield grid(small, widths, rate, lambda size: size < LATENCY_BOUND, key)
     yield grid("busbw in GB/s" + against, widths, rate, lambda size: size >= LATENCY_BOUND, key)
@@ -254,7 +254,7 @@ def _grids(
 
 
 def _column(name: str, least: int) -> int:
-    """The width of a name's column; a wider name stands on several lines."""
+    """The width of the column of a name; a longer name is wrapped."""
     return max(least, min(len(name), _MOST_HEAD))
 
 
@@ -278,7 +278,7 @@ def _rate(row: Measurement, library: Measurement | None, statistic: str) -> str:
 
 
 def _share(row: Measurement, statistic: str) -> float | None:
-    """The share of the limit that was reached."""
+    """The share of the limit that was reached; None if not known."""
     seconds = center(row, statistic)
     return of_limit(seconds, row.limit_s) if seconds and row.limit_s is not None else None
 
@@ -310,7 +310,7 @@ def _line(label: str, cells: Iterable[tuple[str, str]], widths: Mapping[str, int
 
 
 def _stacked(name: str, width: int) -> list[str]:
-    """A name in pieces of a column's width, broken behind what joins its words where it can be."""
+    """Break a name into pieces of at most ``width`` characters, if possible behind ``:+_,``."""
     pieces = []
     while len(name) > width:
         cut = max(name.rfind(mark, 0, width) for mark in _JOINTS) + 1 or width
@@ -320,7 +320,7 @@ def _stacked(name: str, width: int) -> list[str]:
 
 
 def _volumes(rows: Sequence[Measurement]) -> list[str]:
-    """The bytes that each algorithm moved at its largest size, in units of that size."""
+    """A table of the bytes that each algorithm moved at its largest size, in units of that size."""
     largest: dict[str, list[Measurement]] = {}
     for pair in placements(rows):
         name, size = pair.every[0].algorithm, pair.every[0].size or 0

@@ -1,1 +1,1 @@
-"""Views for people: matrix, tree and picture. Functions return text; nothing prints."""
+"""Text and pictures of a map for people: matrix, tree, picture. Functions return text."""

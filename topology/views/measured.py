@@ -1,4 +1,4 @@
-"""Measured matrices for people: cells, classes, slow pairs, and the map's expectation."""
+"""Text of measured matrices: cells, classes of pairs, slow pairs, and expected rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topology.model.measured import (
 )
 from topology.model.topology import Topology
 
-#: Title, and factor from the inner unit, by quantity.
+#: For each quantity its title, and the factor from base units to the shown unit.
 _SHOWN = {
     "latency": ("latency, us, one way (median)", 1e6),
     "bandwidth": ("bandwidth, GB/s, row to column (median)", 1e-9),
@@ -33,9 +33,9 @@ _HOST = {
 
 
 def text(topology: Topology) -> str:
-    """Return every matrix that the map holds; ``*`` marks pairs that are slow for their class.
+    """Return all measured matrices of the map; ``*`` marks pairs that are slow for their class.
 
-    "" when nothing was measured.
+    Empty if nothing was measured.
     """
     parts = []
     for name, more_is_better in QUANTITIES.items():
@@ -49,7 +49,7 @@ def text(topology: Topology) -> str:
 
 
 def host_rates(topology: Topology) -> str:
-    """Return a line a GPU with its rates to and from the host; "" when none was measured."""
+    """Return a line per GPU with its rates to and from the host; empty if none was measured."""
     lines = []
     for gpu in topology.gpus:
         words = [
@@ -87,7 +87,7 @@ def _matrix(
 
 
 def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimate]) -> str:
-    """A line a class: how many pairs, their medians' range, and what link rates promise."""
+    """A line per class: the number of pairs, their median and range, and the expected rate."""
     _, factor = _SHOWN[name]
     unit = "us" if name == "latency" else "GB/s"
     lines = []

@@ -1,7 +1,7 @@
-"""The picture as SVG, alone or on an HTML page; facts show where the pointer rests.
+"""Draw a map as SVG, alone or on an HTML page; facts appear when the pointer is over a device.
 
-Layers from host to GPU and NIC, NVSwitches below. Leaves keep the order of the tree, so that
-devices of one NUMA node or switch are adjacent. A parent is centred above its children.
+Layers go from the host down to GPUs and NICs, with NVSwitches below. Leaves keep the order of the
+tree, so that devices of one NUMA node or switch are adjacent. Parents are centred above children.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Box:
-    """A box: centre, its kind, a short label and lines for hovering."""
+    """A device's box: its centre, its kind, a short label, and the lines shown on hovering."""
 
     id: str
     kind: str
@@ -39,9 +39,9 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """A link; ``width`` in points of the page; ``hover`` says what link it is.
+    """A link. ``width``: in pixels; ``hover``: the text shown on hovering.
 
-    ``points``: its ends, and between them the middle of an arc where it is one.
+    ``points``: the two ends; for an arc the arc's middle is between them.
     """
 
     a: str
@@ -54,14 +54,14 @@ class Edge:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The picture; a box is 1 wide."""
+    """The boxes and lines of a picture; the unit is the distance of two adjacent boxes."""
 
     nodes: tuple[Box, ...]
     edges: tuple[Edge, ...]
 
 
 def draw(topology: Topology) -> Drawing:
-    """Place all devices and links, completed where the sources only know relations."""
+    """Place all devices and links, including those inferred from relations of devices."""
     whole = topology.graph.topology
     layers = _layers(whole)
     columns = _columns(whole, layers)
@@ -88,7 +88,7 @@ def draw(topology: Topology) -> Drawing:
 
 
 def _columns(topology: Map, layers: dict[str, int]) -> dict[str, float]:
-    """The place of every device from left to right, a box being 1 wide."""
+    """The horizontal place of each device; adjacent leaves are 1 apart."""
     switches = [switch.id for switch in topology.of(Kind.SWITCH)]
     inner = {topology.device(id).parent for id in layers if id not in switches}
     ends = [id for id in layers if id not in inner and id not in switches]
@@ -102,7 +102,7 @@ def _columns(topology: Map, layers: dict[str, int]) -> dict[str, float]:
 
 
 def _layers(topology: Map) -> dict[str, int]:
-    """The layer of every device that is drawn, in depth-first order of the tree."""
+    """The layer of each device that is drawn, in depth-first order of the tree; 0 is the top."""
     layers: dict[str, int] = {}
 
     def walk(device: Device, depth: int) -> None:
@@ -138,7 +138,7 @@ def _describe_hop(hop: Hop) -> str:
 
 
 def _line(a: _Point, b: _Point, bent: bool, shallow: bool) -> tuple[_Point, ...]:
-    """Straight between layers; within a layer an arc below, deeper the longer it is."""
+    """The points of a straight line, or if ``bent`` of an arc below, which is deeper if longer."""
     if not bent:
         return (a, b)
     sag = -_BEND * hypot(a[0] - b[0], a[1] - b[1]) - 0.25
@@ -146,10 +146,10 @@ def _line(a: _Point, b: _Point, bent: bool, shallow: bool) -> tuple[_Point, ...]
     return (a, ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2 + sag), b)
 
 
-#: Pixels between boxes and between layers, around the picture, and of a box.
+#: In pixels: the distances of boxes and of layers, the margin, and a box's width and height.
 _X, _Y, _MARGIN, _BOX = 104.0, 62.0, 58.0, (96.0, 34.0)
 _LONGEST_LABEL = 14
-#: What kinds of links are called, with their colours.
+#: For each kind of links its name and its colour.
 LINKS = {
     "nvlink": ("NVLink", "#4f8a10"),
     "c2c": ("C2C", "#a03070"),
@@ -171,7 +171,7 @@ _STYLE = "".join([
 
 
 class Shapes(NamedTuple):
-    """SVG groups of classes ``link`` and ``box``, also of their kinds; pixels of the whole."""
+    """SVG groups with the classes ``link`` or ``box`` and a kind; the picture's size in pixels."""
 
     markup: str
     width: float
@@ -179,7 +179,7 @@ class Shapes(NamedTuple):
 
 
 def shapes(drawing: Drawing) -> Shapes:
-    """Draw lines below boxes. Each has a title, which browsers show where the pointer rests."""
+    """Draw lines, and boxes over them. Each has a title, which browsers show on hovering."""
     xs = [n.x for n in drawing.nodes] + [x for e in drawing.edges for x, _ in e.points]
     ys = [n.y for n in drawing.nodes] + [y for e in drawing.edges for _, y in e.points]
     left, top = min(xs, default=0.0), max(ys, default=0.0)
@@ -252,5 +252,5 @@ def _group(name: str, title: str, inside: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Text for XML, which has no way to write control characters."""
+    """Escape text for XML, and remove control characters, which XML does not allow."""
     return escape("".join(c for c in text if c.isprintable() or c == "\n"))

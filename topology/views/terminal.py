@@ -1,6 +1,6 @@
-"""The map and its findings for people: matrix, tree, facts, sentences. Loads no heavy library.
+"""Text of a map and of findings for terminals: matrix, tree, facts. Imports no slow library.
 
-The matrix is printed as ``nvidia-smi topo -m`` prints it.
+The matrix is that of ``nvidia-smi topo -m``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
 
 
 def shown(name: str, value: Value) -> str:
-    """The value with its unit: ``1.771 GHz``, ``80 GiB``, ``25 GB/s``, or as it is."""
+    """A fact's value with its unit: ``1.771 GHz``, ``80 GiB``; without one if it has none."""
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     if isinstance(value, bool):
@@ -51,13 +51,13 @@ def shown(name: str, value: Value) -> str:
 
 
 def title(device: Device) -> str:
-    """The id with product or interface names: ``NIC0 mlx5_0``."""
+    """A device's id with its product or interface names: ``NIC0 mlx5_0``."""
     words = [device.id, str(device.get("model") or ""), *device.net_names]
     return " ".join(dict.fromkeys(w for w in words if w == device.id or w not in device.id))
 
 
 def summary(topology: Map, device: Device) -> str:
-    """The facts about a device in a line of the tree; "" if there are none."""
+    """The facts about a device for its line in the tree; empty if there are none."""
     words: list[str] = []
     if device.busid and device.busid not in device.id:
         words.append(device.busid)
@@ -76,7 +76,7 @@ def summary(topology: Map, device: Device) -> str:
 
 
 def _peers(topology: Map, gpu: Device) -> list[str]:
-    """``NVLink x12 to every GPU``, or each peer with its links where they differ."""
+    """``NVLink x12 to every GPU``, or if the numbers of links differ, each GPU with its number."""
     counts = {
         other.id: topology.nvlinks(gpu.id, other.id)
         for other in topology.gpus
@@ -91,7 +91,7 @@ def _peers(topology: Map, gpu: Device) -> list[str]:
 
 
 def everything(device: Device) -> list[str]:
-    """All facts, one a line, each with who says so: ``pcie_width: 8 (sysfs)``."""
+    """All facts about a device, one per line, each with its source: ``pcie_width: 8 (sysfs)``."""
     known = (("name", device.name), ("bus id", device.busid), ("uuid", device.uuid))
     lines = [f"{name}: {value}" for name, value in known if value]
     return lines + [f"{f.name}: {shown(f.name, f.value)} ({f.source})" for f in device.facts]
@@ -114,10 +114,10 @@ Legend:
 
 
 def matrix_text(topology: Topology, underline: bool = False) -> str:
-    """Return the matrix with its legends: tabs between cells, as nvidia-smi does.
+    """Return the matrix with its legends, with tabs between cells, as nvidia-smi prints it.
 
-    ``underline`` wraps the header in the terminal codes that nvidia-smi always writes. A cell that
-    no source knows is ``?``, which the legend then explains. Empty map: the legend of nothing, "".
+    ``underline``: put the header into the terminal escapes that nvidia-smi always writes. A cell
+    that no source states is ``?``, which the legend then explains. Empty for an empty map.
     """
     ends = topology.endpoints
     if not ends:
@@ -131,7 +131,7 @@ def matrix_text(topology: Topology, underline: bool = False) -> str:
         shown = [f" {cell} " if cell == "X" else cell for cell in row]
         tail = _tail(topology, end, columns)
         if len(tail) == len(_COLUMNS):
-            # nvidia-smi has one tab too many before the last column, and NICs have it empty.
+            # nvidia-smi writes one tab too many before the last column.
             tail.insert(2, "")
         lines.append("\t".join(map(make_printable, [end.id, *shown, *tail])))
     legend = _LEGEND
@@ -141,7 +141,7 @@ def matrix_text(topology: Topology, underline: bool = False) -> str:
 
 
 def matrix_csv(topology: Topology) -> str:
-    """Return the matrix as CSV: a header, then a row a device; RFC 4180 quoting, no formulas."""
+    """Return the matrix as CSV (RFC 4180): a header, then a row per device; without formulas."""
     columns, ends = _columns(topology), topology.endpoints
     lines = [["", *(end.id for end in ends), *columns]]
     for end, row in zip(ends, topology.matrix(), strict=True):
@@ -150,7 +150,7 @@ def matrix_csv(topology: Topology) -> str:
 
 
 def _columns(topology: Topology) -> list[str]:
-    """The affinity columns that the map can fill; GPU NUMA ID stands beside NUMA Affinity."""
+    """The affinity columns for which the map has facts; GPU NUMA ID follows NUMA Affinity."""
     gpus = topology.gpus
     cpu = any(affinity(topology, gpu.id) for gpu in gpus)
     numa = any(_numa(topology, gpu) for gpu in gpus)
@@ -184,10 +184,10 @@ def _nic_legend(topology: Topology) -> str:
 
 
 def tree_text(topology: Topology, width: int = 80) -> str:
-    """Return the tree, wrapped at ``width`` columns.
+    """Return the tree of devices, wrapped at ``width`` columns.
 
-    What no source says of the way up from a GPU or NIC is inferred from relations, as for routing,
-    and marked so.
+    If no source states the devices above a GPU or NIC, they are inferred from relations, as for
+    routing, and marked as inferred.
     """
     whole = topology.graph.topology
     from rich.console import Console
@@ -213,7 +213,7 @@ def tree_text(topology: Topology, width: int = 80) -> str:
 
 
 def _lines(topology: Map, devices: tuple[Device, ...]) -> list[tuple[str, tuple[Device, ...]]]:
-    """Lines with what hangs below them: one a device, but one for all like cores and caches."""
+    """A line per device with the devices below it; similar cores or caches share one line."""
     branches: list[tuple[str, tuple[Device, ...]]] = []
     folded: set[tuple[Kind, str]] = set()
     for device in devices:
@@ -236,7 +236,7 @@ def _below(topology: Map, devices: tuple[Device, ...]) -> tuple[Device, ...]:
 
 
 def _together(alike: tuple[Device, ...]) -> str:
-    """``4 x L2 cache  512 KiB each, CPUs 0-3``."""
+    """The line for similar cores or caches: ``4 x L2 cache  512 KiB each, CPUs 0-3``."""
     first = alike[0]
     name = f"{first.name} cache" if first.kind is Kind.CACHE else "core"
     sizes = {device.get("size") for device in alike}
@@ -249,7 +249,7 @@ def _together(alike: tuple[Device, ...]) -> str:
 
 
 def findings_text(topology: Topology, findings: Sequence[Finding], width: int = 80) -> str:
-    """Return the findings in their order, wrapped; or one line that names what was checked."""
+    """Return the findings in their order, wrapped; if there are none, a line that says so."""
     sources = ", ".join(topology.sources) or "no source"
     if not findings:
         what = f"{len(topology.gpus)} GPU(s), {len(topology.nics)} NIC(s)"

@@ -1,7 +1,7 @@
-"""Bruck's all-gather (Bruck et al. 1997): what a rank has doubles in every step, for any n.
+"""Bruck's all-gather (Bruck et al. 1997): the parts of a rank double in every step, for any n.
 
-The original keeps a rank's own part first and rotates at the end; here every part is written where
-it belongs at once, so a run of parts that passes the vector's end takes two moves.
+The original stores a rank's own part first and rotates all parts at the end. Here each part is
+written to its final place, so a run of parts that passes the vector's end takes two moves.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Direct all-gather: everyone sends everyone else its chunk, at once."""
+"""Direct all-gather: every rank sends its chunk to every other rank, at once."""
 
 from collectives.algorithms.reduce_scatter.direct import direct as reduce_scatter_direct
 from collectives.schedule.passes import reverse

@@ -1,10 +1,10 @@
 """PAT, parallel aggregated trees (Jeaugey 2025, arXiv:2506.20252; in NCCL since 2.23).
 
-Every rank's part goes down a binomial tree of its own, all trees being one tree shifted from rank
-to rank, the farthest ranks first: as Bruck's all-gather with its distances turned round, so that
-only single parts travel far. ``aggregate`` bounds how many parts one step carries: what exceeds it
-goes tree edge by tree edge, depth first, so that few parts wait on their way at any time. The
-parts of a step travel packed into one message.
+Each rank's part is broadcast down a binomial tree. The trees of all ranks are the same tree,
+shifted by the rank. The farthest ranks come first, as in Bruck's all-gather with its distances in
+reverse order, so that only single parts travel far. ``aggregate`` limits the number of parts per
+step. Further parts travel one tree edge per step, depth first, so that few parts are under way at
+any time. The parts of a step are packed into one message.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from collectives.schedule.schedule import Schedule, Step
 
 
 def _edges(offset: int, span: int) -> Iterator[tuple[int, int]]:
-    """(place, distance) of a binomial tree's edges over ``span`` places, depth first."""
+    """The edges (place, distance) of a binomial tree over ``span`` places, depth first."""
     while span > 1:
         span //= 2
         yield offset, span
@@ -25,7 +25,7 @@ def _edges(offset: int, span: int) -> Iterator[tuple[int, int]]:
 
 
 def _rounds(n: int, aggregate: int) -> Iterator[tuple[int, range]]:
-    """Per step the distance, and how far the parts that travel have come already."""
+    """For each step the distance of its messages, and how far their parts have come before."""
     whole = 1 << (n - 1).bit_length()
     narrow = whole // min(aggregate, whole)
     distance = whole // 2

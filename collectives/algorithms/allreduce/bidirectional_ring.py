@@ -1,4 +1,4 @@
-"""Two rings, one in each direction, each on half of the vector."""
+"""Ring all-reduces in both directions at once, each on half of the vector."""
 
 from collectives.algorithms.allreduce.ring import ring
 from collectives.schedule.passes import beside, relabel

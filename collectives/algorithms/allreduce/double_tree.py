@@ -15,9 +15,9 @@ from collectives.schedule.schedule import Schedule, Step
 
 
 def _edges(low: int, high: int, depth: int) -> Iterator[tuple[int, int, int]]:
-    """(depth of the child, child, parent) of a full in-order tree over low … high, an odd number.
+    """The edges (child's depth, child, parent) of a full in-order tree over low … high.
 
-    Even positions are leaves, odd ones have two children.
+    The number of ranks is odd. Even positions are leaves, odd positions have two children.
     """
     if low == high:
         return
@@ -33,9 +33,9 @@ def _top(low: int, high: int) -> int:
 
 
 def in_order_tree(n: int) -> list[tuple[int, int, int]]:
-    """(depth, child, parent) of a tree over 0 … n−1 in which only odd ranks have children.
+    """The edges (depth, child, parent) of a tree over 0 … n−1; only odd ranks have children.
 
-    With an even number of ranks the last one is the root, with the full tree as its only child.
+    If n is even, the last rank is the root, and the full tree's top is its only child.
     """
     if n % 2:
         return list(_edges(0, n - 1, 0))
@@ -43,16 +43,16 @@ def in_order_tree(n: int) -> list[tuple[int, int, int]]:
 
 
 def other_tree(n: int) -> list[int]:
-    """An order of ranks by which the tree's interior ranks change places with leaves.
+    """The ranks' order in the second tree, in which ranks with children become leaves.
 
-    Mirrored for an even number of ranks, shifted by one for an odd one: in both cases the ranks
-    with children in the second tree are even.
+    The order is mirrored if n is even, and shifted by one if n is odd. In both cases the ranks with
+    children in the second tree are even.
     """
     return [n - 1 - i if n % 2 == 0 else (i - 1) % n for i in range(n)]
 
 
 def downwards(n: int, edges: Sequence[tuple[int, int, int]]) -> Schedule:
-    """Broadcast from a tree's root on one chunk, a level a step; ``edges`` as `in_order_tree`'s."""
+    """Broadcast one chunk from a tree's root, a level per step; ``edges``: see `in_order_tree`."""
     depth = max((level for level, _, _ in edges), default=0)
     levels = [
         np.array([(c, p) for d, c, p in edges if d == level]) for level in range(1, depth + 1)

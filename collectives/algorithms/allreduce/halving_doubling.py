@@ -9,21 +9,21 @@ from collectives.schedule.schedule import Schedule, Step
 
 
 def stayers(n: int) -> list[int]:
-    """The power of two of ranks that remain when the n − q others have given their vectors away.
+    """The q ranks that remain after folding; q is the largest power of two that is at most n.
 
-    With q the power of two below, ranks 1, 3, 5 … 2(n−q)−1 are folded onto 0, 2, 4 …
+    Ranks 1, 3, 5 … 2(n−q)−1 are folded: they send their vectors to ranks 0, 2, 4 …
     """
     extra = n - (1 << (n.bit_length() - 1))
     return [*range(0, 2 * extra, 2), *range(2 * extra, n)]
 
 
 def folded_halving(n: int) -> Schedule:
-    """Recursive halving on q ranks, onto which the others are folded: chunk i on stayer i.
+    """Recursive halving on the q ranks of `stayers`, with the others folded: chunk i on stayer i.
 
-    A folded rank first gives the half that its neighbour passes on in the first step of halving,
-    and the other half in that step. Ranks without a fold send early, and what they send shares the
-    neighbour's port with the fold: a fold in one piece would end late, and the neighbour's own
-    message would wait for it while the port stands idle the other way.
+    A folded rank first sends the half that its neighbour passes on in the first step of halving,
+    and sends the other half in that step. A fold in one message would end late, because it shares
+    the neighbour's receiving port with messages of ranks that have no fold and so send early. The
+    neighbour's own message would wait for the fold, and its sending port would be idle.
     """
     group = stayers(n)
     q = len(group)

@@ -14,10 +14,10 @@ from collectives.schedule.schedule import Schedule
 
 
 def _levels(dims: Sequence[int], n: int) -> list[tuple[int, list[list[int]], list[int], int]]:
-    """Per level: its size, its groups, where each group's share starts, and chunks per share.
+    """For each level its size, its groups, the first chunk of each group's share, chunks per part.
 
-    Before level i a rank is responsible for n / (d₀…dᵢ₋₁) chunks, those that its place in the
-    inner levels gave it; the level's groups cut that share dᵢ-fold.
+    Before level i a rank is responsible for a share of n / (d₀…dᵢ₋₁) chunks, which its places in
+    the inner levels determine. The groups of level i cut that share into dᵢ parts.
     """
     levels = []
     inner = 1
@@ -34,7 +34,7 @@ def _levels(dims: Sequence[int], n: int) -> list[tuple[int, list[list[int]], lis
 
 
 def _share(rank: int, dims: Sequence[int], inner: int, n: int) -> int:
-    """First chunk of the share that a rank is responsible for after the levels inside ``inner``."""
+    """The first chunk of a rank's share after the levels inside groups of ``inner`` ranks."""
     start, width, below = 0, n, 1
     for d in dims:
         if below == inner:
@@ -46,9 +46,9 @@ def _share(rank: int, dims: Sequence[int], inner: int, n: int) -> int:
 
 
 def checked_dims(n: int, dims: Sequence[int] | None) -> tuple[int, ...]:
-    """The sizes of the levels, innermost first; without ``dims`` two, as nearly square as can be.
+    """The sizes of the levels, innermost first; without ``dims`` two sizes as equal as possible.
 
-    Raises Unsupported when the product of ``dims`` is not n.
+    Raises Unsupported if the product of ``dims`` is not n.
     """
     if dims is None:
         side = next(d for d in range(int(n**0.5), 0, -1) if n % d == 0)

@@ -1,4 +1,4 @@
-"""Every rank sends its whole vector to every other, and each adds for itself."""
+"""Every rank sends its whole vector to every other rank, and every rank adds all vectors."""
 
 from collectives.algorithms.pairs import everyone
 from collectives.schedule.moves import moves

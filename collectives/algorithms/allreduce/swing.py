@@ -1,7 +1,7 @@
 """Swing (De Sensi et al., NSDI 2024): halving and doubling with partners that swing to and fro.
 
-In step s rank r talks to the rank at distance δ(s) = (1 − (−2)^(s+1)) / 3, forwards if r is even
-and backwards if it is odd, which keeps partners near on a torus.
+In step s rank r exchanges with the rank at distance δ(s) = (1 − (−2)^(s+1)) / 3, forwards if r is
+even and backwards if r is odd. Thus partners are close to each other on a torus.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ Ranks = NDArray[np.int64]
 
 
 def _partners(n: int) -> Ranks:
-    """partner[s, r] of every rank in every step."""
+    """The partner of rank r in step s as an array: partner[s, r]."""
     r = np.arange(n)
     rows = []
     for s in range(n.bit_length() - 1):
@@ -26,10 +26,10 @@ def _partners(n: int) -> Ranks:
 
 
 def _starts(n: int, partner: Ranks) -> Ranks:
-    """First chunk that a rank is responsible for from each step on: start[s, r].
+    """The first chunk for which rank r is responsible from step s on: start[s, r].
 
-    ``reach[s][r]`` is whom r can still reach from step s on: it halves with every step, and the
-    halves are numbered so that each is a run of chunks.
+    ``reach[s][r]``: the ranks that r can still reach from step s on. Their number halves in each
+    step. Chunks are numbered so that each half is a run of chunks.
     """
     steps = len(partner)
     reach = [[{r} for r in range(n)]]

@@ -8,9 +8,9 @@ from collectives.schedule.schedule import Schedule
 
 
 def checked_grid(n: int, grid: Sequence[int] | None) -> tuple[int, int]:
-    """The X×Y of a torus of n ranks; without ``grid`` the most nearly square one.
+    """The sides X, Y of a torus of n ranks; without ``grid`` sides that are as equal as possible.
 
-    Raises Unsupported when the grid has not n ranks, or n is a prime above 3.
+    Raises Unsupported if the grid does not have n ranks, or if n is a prime above 3.
     """
     if grid is None and n > 3 and all(n % d for d in range(2, int(n**0.5) + 1)):
         raise Unsupported(f"torus: {n} ranks form no grid but 1x{n}; use ring, or another number")

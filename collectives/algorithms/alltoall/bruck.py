@@ -17,7 +17,7 @@ def bruck(n: int) -> Schedule:
 
         def make() -> Moves:
             at, distance = np.repeat(np.arange(n), len(far)), np.tile(far, n)
-            # A part d places from its goal has come by d's lower digits already.
+            # A part that travels d places in all has moved by d's lower digits already.
             source = (at - distance % hop) % n
             return moves(at, (at + hop) % n, source * n + (source + distance) % n)
 

@@ -1,4 +1,4 @@
-"""Direct all-to-all: everyone sends everyone else its part, at once."""
+"""Direct all-to-all: every rank sends every other rank its part, at once."""
 
 from collectives.algorithms.pairs import everyone
 from collectives.schedule.moves import Moves, moves

@@ -12,17 +12,17 @@ from collectives.schedule.schedule import Schedule, Step
 def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
     """Σ(dᵢ−1) steps, from the outermost level inwards; Σ(dᵢ−1)/dᵢ of a rank's parts each way.
 
-    ``dims`` from the innermost level outwards; without it there are two levels, as nearly square as
-    n allows. Raises Unsupported when the product of ``dims`` is not n.
+    ``dims`` from the innermost level outwards; without ``dims`` there are two levels of sizes as
+    equal as possible. Raises Unsupported if the product of ``dims`` is not n.
     """
     sizes = checked_dims(n, dims)
     inner = [int(np.prod(sizes[:level])) for level in range(len(sizes))]
     source, goal = (ranks.ravel() for ranks in np.divmod(np.arange(n * n), n))
 
     def steps(level: int) -> list[Step]:
-        """A step for every distance inside a level."""
+        """One step for each distance inside a level."""
         size, unit = sizes[level], inner[level]
-        # Levels further out are done: there a part is where it wants to be.
+        # The outer levels are done: there a part is at its destination.
         at = source % (unit * size) + goal // (unit * size) * (unit * size)
         apart = (goal // unit - source // unit) % size
         to = at + (goal // unit % size - at // unit % size) * unit

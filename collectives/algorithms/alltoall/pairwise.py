@@ -1,4 +1,4 @@
-"""Pairwise all-to-all: in step s every rank sends to the rank s places on."""
+"""Pairwise all-to-all: in step s every rank r sends to rank r + s (mod n)."""
 
 import numpy as np
 

@@ -1,1 +1,1 @@
-"""Barrier: no rank goes on before every rank has arrived."""
+"""Barrier: no rank continues before every rank has arrived."""

@@ -9,7 +9,7 @@ from collectives.schedule.schedule import Schedule, Step
 def dissemination(n: int) -> Schedule:
     """⌈lg n⌉ steps, in each of which every rank sends one token and receives one.
 
-    After the step of distance d a rank has heard, directly or not, of the 2d ranks up to itself.
+    After the step of distance d a rank has the tokens of the 2d ranks that end with itself.
     """
     ranks = np.arange(n)
 

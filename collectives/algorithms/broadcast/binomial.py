@@ -1,4 +1,4 @@
-"""Binomial-tree broadcast: the ranks that have the vector double in every step."""
+"""Binomial-tree broadcast: the number of ranks that have the vector doubles in every step."""
 
 import numpy as np
 

@@ -7,18 +7,18 @@ from collectives.schedule.moves import moves
 from collectives.schedule.passes import MOST_SEGMENTS, pipeline, rotate
 from collectives.schedule.schedule import Schedule, Step
 
-# Where latency and bandwidth are unknown: the pipeline's fill costs (n−2)/16 of the vector's time.
+# If costs are unknown: to fill the pipeline then takes (n−2)/16 of the vector's time.
 SEGMENTS = 16
 
 
 def best_segments(n: int, nbytes: float, alpha: float, beta: float) -> int:
     """The segment count s* = √((n−2)·nbytes·β/α) that minimises (n−2+s)(α + β·nbytes/s).
 
-    ``alpha``: seconds a message; ``beta``: seconds a byte.
+    ``alpha``: seconds per message; ``beta``: seconds per byte.
     """
     if n <= 2:
         return 1
-    # Root by root, so that no product is beyond what a float holds.
+    # A product of square roots, since the product itself might exceed a float.
     best = math.sqrt(n - 2) * math.sqrt(nbytes) * math.sqrt(beta) / math.sqrt(alpha)
     return MOST_SEGMENTS if best > MOST_SEGMENTS else max(1, round(best))
 
@@ -33,8 +33,8 @@ def chain(
 ) -> Schedule:
     """n−2+segments steps; all but the last send the vector once, all but the root receive it.
 
-    Without ``segments``: `best_segments` where ``nbytes``, ``alpha`` and ``beta`` are all given, 16
-    where none of them is. Raises Unsupported for fewer than one segment or values of no meaning.
+    Without ``segments``: `best_segments` if ``nbytes``, ``alpha`` and ``beta`` are all given, 16 if
+    none of them is. Raises Unsupported for fewer than one segment or invalid values.
     """
     costs = [value for value in (nbytes, alpha, beta) if value is not None]
     if segments is None and costs:

@@ -1,6 +1,7 @@
 """Two binary trees below the root, each for half of the vector, pipelined (Sanders et al. 2009).
 
-The trees are those of the double-tree all-reduce over all ranks but the root, which feeds both.
+The trees are those of the double-tree all-reduce, over all ranks except the root, which sends to
+the top of both trees.
 """
 
 from busbar.errors import Unsupported
@@ -10,7 +11,7 @@ from collectives.schedule.schedule import Schedule
 
 
 def _below(n: int) -> Schedule:
-    """One tree over ranks 0 … n−2 with rank n−1 above it, on one chunk."""
+    """Broadcast of one chunk from rank n−1 down one tree over ranks 0 … n−2."""
     edges = [(depth + 1, child, parent) for depth, child, parent in in_order_tree(n - 1)]
     top = ({*range(n - 1)} - {child for _, child, _ in edges}).pop()
     return downwards(n, [*edges, (1, top, n - 1)])

@@ -1,4 +1,4 @@
-"""Flat broadcast: the root sends the vector to everyone, at once."""
+"""Flat broadcast: the root sends the vector to all ranks, at once."""
 
 import numpy as np
 

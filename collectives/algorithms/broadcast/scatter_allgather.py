@@ -9,8 +9,8 @@ from collectives.schedule.schedule import Schedule
 def scatter_allgather(n: int, root: int = 0) -> Schedule:
     """In n steps; the root sends the vector at most twice, others receive it once.
 
-    The root scatters to all at once, and not down a binomial tree: it sends as many bytes either
-    way, the ring takes n−1 steps anyhow, and nobody waits for a part that shares the root's port
-    with those of the root's later steps.
+    The root scatters to all ranks at once, and not down a binomial tree. The root sends as many
+    bytes either way, and the ring takes n−1 steps anyhow. With a tree, ranks would wait for parts
+    that share the root's port with the parts of the root's later steps.
     """
     return rotate(then(flat(n), ring(n)), root)

@@ -1,4 +1,4 @@
-"""Scatter, then direct all-gather: `scatter_allgather` in two steps, where memory is shared."""
+"""Scatter, then direct all-gather: `scatter_allgather` in two steps, for shared memory."""
 
 from collectives.algorithms.pairs import everyone
 from collectives.algorithms.scatter.flat import flat
@@ -10,8 +10,8 @@ from collectives.schedule.schedule import Schedule, Step
 def sharded(n: int, root: int = 0, back: int = 1) -> Schedule:
     """2 steps; every rank serves one shard of the vector, which it has from the root, to all.
 
-    ``back``: 1 if the root, too, is served. Out of place its result is then stored by those who
-    have the shards. In place it has the vector, and 0 moves less.
+    ``back``: 1 if ranks send their shards to the root, too. Out of place they thus store the root's
+    result for it. In place the root has the vector already, and 0 moves less.
     """
     src, dst = everyone(n)
     served = (dst != 0) | bool(back)

@@ -1,4 +1,4 @@
-"""Direct reduce-scatter: everyone sends everyone else the chunk that they serve, at once."""
+"""Direct reduce-scatter: every rank sends every other rank the chunk that it reduces, at once."""
 
 from collectives.algorithms.pairs import everyone
 from collectives.schedule.moves import Moves, moves

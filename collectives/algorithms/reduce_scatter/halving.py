@@ -19,7 +19,7 @@ def halving(n: int) -> Schedule:
 
     def step(half: int) -> Step:
         def make() -> Moves:
-            # The partner's half of the chunks that both are still responsible for.
+            # The partner's half of the chunks for which both are still responsible.
             theirs = (r ^ half) & ~(half - 1)
             return moves(r, r ^ half, theirs, count=half, reduce=True)
 

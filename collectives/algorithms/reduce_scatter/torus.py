@@ -11,8 +11,8 @@ from collectives.schedule.schedule import Schedule
 def torus(n: int, grid: Sequence[int] | None = None) -> Schedule:
     """X×Y ranks: X−1 + Y−1 steps; (n−1)/n of the vector each way.
 
-    Rank r stands at column r mod X of row r div X, so a row's chunks are one run. ``grid`` and
-    errors as in the torus all-reduce.
+    Rank r is in column r mod X and row r div X, so a row's chunks are one run. ``grid`` and errors
+    as in the torus all-reduce.
     """
     x, y = checked_grid(n, grid)
     columns = [[i + x * j for j in range(y)] for i in range(x)]

@@ -1,4 +1,4 @@
-"""Every rank sends its vector to the next one, at once."""
+"""Every rank sends its vector to the next rank, at once."""
 
 import numpy as np
 
