@@ -288,10 +288,19 @@ class Judge:
         return best
 
     def _tallies(self) -> tuple[Ints, Ints]:
-        """Fast and slow flows of each host and channel, without those that an uplink explains."""
+        """Fast and slow flows of each host and channel, without those that an uplink explains.
+
+        Of three hosts, two are measured with a slow third again and again: there the slow flows of
+        a pair count once.
+        """
         ends, shape, usable = self.ends, (self.nhosts, 3), self.usable()
         slow = usable & self.is_slow[ends.flow]
         fast = usable & ~self.is_slow[ends.flow]
+        if self.nhosts - self.out.sum() == LEAST:
+            pair = (ends.host * self.nhosts + ends.partner) * 3 + ends.channel
+            rows = np.flatnonzero(slow)
+            once = rows[np.unique(pair[rows], return_index=True)[1]]
+            slow = np.isin(np.arange(len(slow)), once)
         return (
             _counted(shape, ends.host[fast], ends.channel[fast]),
             _counted(shape, ends.host[slow], ends.channel[slow]),

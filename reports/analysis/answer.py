@@ -110,12 +110,18 @@ def sentence(ranges: Sequence[Stretch]) -> str:
     middles, lows, highs = (
         [value for value in column if value is not None] for column in zip(*ratios, strict=True)
     )
-    if not lows or min(lows) <= 1:
+    if not lows:
         return f"{best.name} may be no faster than {other} {at}"
-    return (
-        f"{best.name} was {_factor(geometric_mean(middles))} times as fast as {other} {at}"
-        f" ({_factor(min(lows))} to {_factor(max(highs))})"
+    times, within = (
+        _factor(geometric_mean(middles)),
+        f"{_factor(min(lows))} to {_factor(max(highs))}",
     )
+    if min(lows) <= 1:
+        return (
+            f"{best.name} may be no faster than {other} {at}:"
+            f" {times} times as fast, but the interval is {within}"
+        )
+    return f"{best.name} was {times} times as fast as {other} {at} ({within})"
 
 
 def server_and_ring(rows: Sequence[Measurement]) -> list[str]:

@@ -98,6 +98,18 @@ def test_exactly_the_faults_are_named(case: tuple[tuple[str, ...], list[Fault]])
     assert [v.subject[0] for v in decision.verdicts if v.kind == "host"] == sorted(hosts)
 
 
+@pytest.mark.parametrize("way", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("slow", range(3))
+def test_a_slow_host_of_three_is_named(slow: int, way: tuple[bool, bool]) -> None:
+    """Rule: that two hosts are slow with the third again and again is not held against the two."""
+    hosts = names(3)
+    fault = Fault("host", (hosts[slow],), State.SLOW, 0.6, *way)
+    for seed in range(4):
+        noisy = SimulatedCluster(hosts, [fault], gaussian, seed)
+        found = run_campaign(Cluster(hosts), Limits(), noisy).decision
+        assert accused(found) == expected([fault])
+
+
 @SLOW
 @given(clusters(), st.randoms(use_true_random=False))
 def test_the_order_of_hosts_and_observations_says_nothing(

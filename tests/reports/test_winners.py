@@ -259,6 +259,20 @@ def test_a_ratio_that_is_not_known_is_said_in_words(fast: float, text: str) -> N
     assert re.search(rf"  ({text}) tree\n", shown), shown
 
 
+def test_a_winner_that_may_be_none_has_its_figures() -> None:
+    """Rule: ``may be no faster`` stands with the ratio and the interval, as a sure winner does."""
+    ring, tree = _result("ring", 2, 1024, (1e-5, 1.01e-5) * 20), (5e-6, 2e-2) * 20
+    said = answer(_rows(ring, _result("tree", 2, 1024, tree)), 1000)[-1]
+    match = re.fullmatch(
+        r"ring may be no faster than tree at 1K: (\S+) times as fast, but the interval is (\S+) to"
+        r" (\S+)",
+        said,
+    )
+    assert match is not None, said
+    middle, low, high = map(float, match.groups())
+    assert low <= 1 < middle <= high
+
+
 @given(st.sampled_from((2, 4, 8)), st.floats(0.5, 20), st.sampled_from(("ring", "sharded_ps")))
 def test_a_parameter_server_is_held_against_a_ring(ranks: int, ratio: float, kin: str) -> None:
     """Rule: a line a rank count says how much longer the server took, and what the law says.
