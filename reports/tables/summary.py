@@ -13,7 +13,6 @@ from textwrap import wrap
 from busbar.statistics import interval
 from busbar.tables import Column, render_lines, split_columns
 from busbar.units import format_digits, format_seconds, seven_characters
-from reports.analysis.cautions import WHY_ABOVE, why_above
 from reports.analysis.winners import Winner, winners
 from reports.records.measurement import LAST, LIBRARY, Measurement, placements
 from reports.records.metrics import PLACEMENT
@@ -192,6 +191,8 @@ def _grids(
     rows: Sequence[Measurement], statistic: str, best: Mapping[int, Winner]
 ) -> Iterator[_Grid]:
     """The tables of one placement: time, busbw, share of the limit, energy, memory clock."""
+    from reports.analysis.cautions import WHY_ABOVE, why_above  # not before the first row
+
     by_size: dict[int, dict[str, Measurement]] = {}
     for r in rows:
         if r.times_s:
