@@ -93,7 +93,7 @@ def load(folder: Path) -> Campaign:
         for line in lines[1:]:
             number += 1
             entries.append(decoder.decode(line))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unsupported(f"{path}, line {number}: {error}") from None
     return Campaign(header, tuple(entries))
 

@@ -92,7 +92,7 @@ def parse(data: bytes, path: Path) -> list[Rules]:
     """The rules in a file's bytes. Raises Unsupported with ``path`` in the message."""
     try:
         document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unsupported(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise Unsupported(

@@ -47,7 +47,7 @@ def read_verdicts(path: Path) -> Qualified:
     data = read(path / FILE, _MOST_BYTES, ReportError)
     try:
         campaign = msgspec.json.decode(data, type=Qualified)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ReportError(f"{path / FILE}: {error}") from None
     if (campaign.format, campaign.version) != (FORMAT, VERSION):
         raise ReportError(f"{path / FILE}: no {FORMAT} of version {VERSION}")

@@ -273,6 +273,18 @@ def test_a_campaign_that_is_over_is_shown_without_launches(launched: list[Launch
     assert not launched
 
 
+@pytest.mark.usefixtures("launched")
+def test_bytes_that_are_no_text_are_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: --resume and `reports history` name a file in which bytes were damaged."""
+    _command().run()
+    capsys.readouterr()
+    for name, words in ((FILE, ["qualify", "--resume"]), (RESULT, ["reports", "history"])):
+        path = Path("run", name)
+        path.write_bytes(path.read_bytes().replace(b"busbar", b"busb\x9br", 1))
+        assert busbar_main([*words, "run"]) != GOOD
+        assert re.fullmatch(rf"\w+: run/{name}.*: .*utf-8.*\n", capsys.readouterr().err)
+
+
 def test_a_dry_run_starts_nothing(
     launched: list[Launch], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -140,9 +140,6 @@ NATIVE: dict[str, Mutant] = {
     "the barrier waits for the one before": _plans(
         ("wait_all(barrier_gate(), ++barriers_)", "wait_all(barrier_gate(), barriers_++)")
     ),
-    "a sweep does not wait for the others": _plans(
-        ("    watch_.wait_all(exit_gate(), ++done_);\n", "    ++done_;\n")
-    ),
     "a word is published without release": Mutant(
         "native/src/watch.hpp",
         [
