@@ -110,7 +110,7 @@ def sentence(ranges: Sequence[Stretch]) -> str:
     middles, lows, highs = (
         [value for value in column if value is not None] for column in zip(*ratios, strict=True)
     )
-    if not lows:
+    if len(lows) < len(ratios):  # of some sizes no interval is known
         return f"{best.name} may be no faster than {other} {at}"
     times, within = (
         _factor(geometric_mean(middles)),

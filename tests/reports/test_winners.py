@@ -273,6 +273,15 @@ def test_a_winner_that_may_be_none_has_its_figures() -> None:
     assert low <= 1 < middle <= high
 
 
+def test_a_size_without_an_interval_makes_no_sure_sentence() -> None:
+    """Rule: no ratio stands outside its interval: a row of one iteration has none."""
+    few, many = (1e-5,), (1e-5, 1.01e-5) * 20
+    short = [_result("ring", 2, 1024, few), _result("library", 2, 1024, (4e-5,))]
+    long = [_result("ring", 2, 2048, many), _result("library", 2, 2048, (9e-5, 9.1e-5) * 20)]
+    said = answer(_rows(*short, *long), 1000)[-1]
+    assert said == "ring may be no faster than library from 1K to 2K", said
+
+
 @given(st.sampled_from((2, 4, 8)), st.floats(0.5, 20), st.sampled_from(("ring", "sharded_ps")))
 def test_a_parameter_server_is_held_against_a_ring(ranks: int, ratio: float, kin: str) -> None:
     """Rule: a line a rank count says how much longer the server took, and what the law says.

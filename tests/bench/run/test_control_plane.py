@@ -87,8 +87,9 @@ def test_a_row_costs_no_more_than_p_log_p(step: Any) -> None:
     most = SIZES[1] / SIZES[0] * 12 / 10
     assert few.messages > 0
     assert many.messages <= most * few.messages
-    assert many.nbytes <= most * few.nbytes
-    assert many.into <= 1.01 * few.into, "what a rank receives does not grow with the ranks"
+    # Figures have more or fewer digits from run to run; P squared would be four times as much.
+    assert many.nbytes <= 1.25 * most * few.nbytes
+    assert many.into <= 1.1 * few.into, "what a rank receives does not grow with the ranks"
 
 
 class _Carrier(Transport):
@@ -130,8 +131,9 @@ def test_a_run_costs_p_log_p(size: int, tmp_path: Path, capsys: pytest.CaptureFi
         assert world.at_rank_0 < 5 * 400 * world.size
     most = size * log2(size) / (4096 * 12)
     assert many.messages <= most * few.messages
-    assert many.nbytes <= most * few.nbytes
-    assert many.into <= 1.01 * few.into
+    # Figures have more or fewer digits from run to run; P squared would be four times as much.
+    assert many.nbytes <= 1.25 * most * few.nbytes
+    assert many.into <= 1.1 * few.into
 
 
 def test_every_ranks_own_times_are_bounded() -> None:
