@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bench.cli import start
 from bench.launch.control_socket import ControlSocket
 from bench.options.options import parse
+from bench.run import memory, noise
 from bench.run.environment import RunContext
 from bench.run.rows import Bench
 from bench.timing.measure import MOST_PER_RANK, Timing, measure
@@ -87,9 +88,8 @@ def test_a_row_costs_no_more_than_p_log_p(step: Any) -> None:
     most = SIZES[1] / SIZES[0] * 12 / 10
     assert few.messages > 0
     assert many.messages <= most * few.messages
-    # Figures have more or fewer digits from run to run; P squared would be four times as much.
-    assert many.nbytes <= 1.25 * most * few.nbytes
-    assert many.into <= 1.1 * few.into, "what a rank receives does not grow with the ranks"
+    assert many.nbytes <= most * few.nbytes
+    assert many.into <= 1.01 * few.into, "what a rank receives does not grow with the ranks"
 
 
 class _Carrier(Transport):
@@ -115,12 +115,21 @@ def _run(world: SimulatedWorld, out: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [16384, *thorough(65536)])
-def test_a_run_costs_p_log_p(size: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_costs_p_log_p(
+    size: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A whole run on 4,096 ranks and on more: messages and bytes of all ranks grow as P lg P.
 
     Each rank but the first receives the same few bytes whatever the ranks. Rank 0 receives below
     400 bytes of each rank for each of the four placements, and for the start.
     """
+    # Readings of the machine have more digits at one time than at another, on all ranks here.
+    counters, free = noise.between(noise.look(), noise.look()), memory.pools(0)
+    monkeypatch.setattr(noise, "between", lambda before, after: counters)
+    monkeypatch.setattr(memory, "pools", lambda node: free)
     few, many = SimulatedWorld(4096), SimulatedWorld(size)
     for world in (few, many):
         out = tmp_path / f"{world.size}.jsonl"
@@ -131,9 +140,8 @@ def test_a_run_costs_p_log_p(size: int, tmp_path: Path, capsys: pytest.CaptureFi
         assert world.at_rank_0 < 5 * 400 * world.size
     most = size * log2(size) / (4096 * 12)
     assert many.messages <= most * few.messages
-    # Figures have more or fewer digits from run to run; P squared would be four times as much.
-    assert many.nbytes <= 1.25 * most * few.nbytes
-    assert many.into <= 1.1 * few.into
+    assert many.nbytes <= most * few.nbytes
+    assert many.into <= 1.01 * few.into
 
 
 def test_every_ranks_own_times_are_bounded() -> None:
