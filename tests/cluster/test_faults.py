@@ -104,10 +104,13 @@ def test_launchers_use_the_hosts_shells(run: Run, mpich: Mpi) -> None:
     cluster = (mpich.python, "-m", "bench.cluster", "--hosts", "2")
     done = run(*cluster, "--env", "1:FAULT=yes", "--", mpich.python, "-c", show)
     assert sorted(done.stdout.splitlines()) == ["host0 None", "host1 yes"], done.stderr
-    done = run(*cluster, "--shell", "1:refuse", "--", mpich.python, "-c", show)
-    assert done.returncode != 0
     # MPICH's launcher may end before it has forwarded what the shell printed.
-    assert "Connection refused" in done.stderr or "Launch proxy failed" in done.stderr
+    for _ in range(3):
+        done = run(*cluster, "--shell", "1:refuse", "--", mpich.python, "-c", show)
+        assert done.returncode != 0
+        if "Connection refused" in done.stderr:
+            break
+    assert "Connection refused" in done.stderr
 
 
 def test_wrong_bytes_on_one_host_are_seen(mpi: Mpi, run: Run, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_slow_port_and_a_refusing_shell_are_named(mpi: Mpi, run: Run, tmp_path
     assert {states[host] for host in ("host0", "host3", "host4")} == {"good"}, done.stdout
     verdicts = json.loads((folder / "verdicts.json").read_text())["verdicts"]
     slow = next(one for one in verdicts if one["subject"] == ["host2"])
-    assert 0 < slow["ratio"] < 0.7, "half a port; less beside other work"
+    assert 0.2 < slow["ratio"] < 0.6, "half a port; less beside other work"
     assert "3 of 5 hosts are good" in done.stdout
 
 
