@@ -152,7 +152,7 @@ def exponent(seconds: Mapping[int, float]) -> float | None:
     return linear_regression([*map(log, seconds)], [*map(log, seconds.values())]).slope
 
 
-#: Ports are measured on so many hosts.
+#: Number of hosts on which ports are measured.
 FIT_HOSTS = 4
 _MAP = "ports.json"
 # A row that takes longer is stuck.

@@ -162,7 +162,7 @@ def joined(target: str, argv: Sequence[str]) -> int:
     line = ControlSocket.open(None if sign is None else sign.rank)
     if line.connected:  # after MPI's own end, which is registered later: till then it can be lost
         atexit.register(line.leave)
-    line.status = RANK_LOST  # of what nobody handles
+    line.status = RANK_LOST  # the status if an exception is not handled
     try:
         line.status = int(load(target)(argv, line))
     except KeyboardInterrupt:

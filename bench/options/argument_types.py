@@ -10,7 +10,7 @@ from typing import NamedTuple
 from busbar.arguments import number, unknown, whole
 from busbar.units import MOST_RANKS, parse_quantity
 
-#: Highest value of a count: the times of so many iterations take 80 MB on each rank.
+#: Most iterations: their times take 80 MB on each rank.
 MOST = 10_000_000
 #: Most iterations to check after the timed ones.
 MOST_CHECKED = 1_000_000
