@@ -144,7 +144,9 @@ def test_a_child_that_stays_stopped_is_ended_and_said(monkeypatch: pytest.Monkey
     ended = run([sys.executable, "-c", STOPS], os.environ, stderr=subprocess.PIPE)
     below, said = ended.err.splitlines()
     assert ended.status == 4 and re.fullmatch(r"busbar: python\S* \(pid \d+\) is stopped", said)
-    assert child.state(int(below)) in ("", "Z"), "what a stopped child started outlives it"
+    # The kernel ends a killed process in its own time; one that was not killed meets the time-out.
+    while child.state(int(below)) not in ("", "Z"):
+        pass
 
 
 def test_who_was_stopped_as_well_blames_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
