@@ -65,9 +65,15 @@ def _run(name: str, words: Sequence[str]) -> int:
 def _benchmark(words: Sequence[str]) -> int:
     names: list[str] = load("bench.cli.main:commands")()
     if words[0] not in names:
-        from busbar.arguments import unknown
+        from pathlib import Path
 
-        raise unknown("command", words[0], (*COMMANDS, *names), elsewhere=_ELSEWHERE)
+        from busbar.arguments import unknown
+        from busbar.errors import Unsupported
+
+        asked = words[0]
+        if Path(asked).is_file():
+            raise Unsupported(f"no command {asked!r}; is it busbar reports show {asked}?")
+        raise unknown("command", asked, (*COMMANDS, *names), elsewhere=_ELSEWHERE)
     status: int = load("bench.launch.control_socket:command")(words)
     return status
 

@@ -77,6 +77,7 @@ WAITING = (
 REFUSED: tuple[tuple[list[str], str], ...] = (
     (["topolgy"], "no command 'topolgy'; did you mean topology?"),
     (["alreduce"], "did you mean allreduce?"),
+    (["RUN"], "is it busbar reports show"),
     (["osu_latency"], "did you mean pt2pt?"),
     (["--frob"], "--frob"),
     (["allreduce", "--frob"], "--frob; see python -m bench.allreduce --help"),

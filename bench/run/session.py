@@ -180,6 +180,9 @@ class Session(RunSession):
             from reports.analysis.cautions import in_brief  # not before the first row
 
             self._noted(*in_brief(self._keeper.results))
+            reasons = [one.skipped for one in self._keeper.results]
+            if reasons and all(reasons):
+                self._noted(f"every row was skipped, the first because {reasons[0]}")
         return int(self._keeper.failed or self._wrong)
 
     def _noted(self, *remarks: str) -> None:

@@ -26,7 +26,7 @@ Records are JSON lines (`--out run.jsonl`); everything else is made from them. A
 measurement: one placement of one row. The lines of a row are one write. The environment stands
 once, in a line of its own before the first measurement that names it as its `run`:
 
-    {{"format":{FORMAT},"run":"1f0c5d2a9b3e","environment":{{"busbar":"0.4.0","hosts":["n0"]}}}}
+    {{"format":{FORMAT},"run":"1f0c5d2a9b3e","environment":{{"busbar":"0.1.0","hosts":["n0"]}}}}
 
 [reports.md](reports.md#what-a-run-writes) says what is in it. Times are in seconds, sizes in bytes.
 A field that holds its default is left out, and unknown fields are ignored. Every line has `format`,

@@ -138,8 +138,8 @@ def test_a_long_row_that_makes_progress_goes_on(
     """
     # MPICH below MULTIPLE never yields a core: one iteration may then take 2 s beside other tests.
     library = ("library", "--mpi-threads", "multiple")
-    algorithm, times = (("ring",), "800") if transport == "shm" else (library, "250")
-    long = ("--sizes", "16M", "-n", times, "-w", "0", "-T", "2", "--placement", "out")
+    algorithm, times = (("ring",), "2000") if transport == "shm" else (library, "600")
+    long = ("--sizes", "16M", "-n", times, "-w", "0", "-T", "4", "--placement", "out")
     more = ("--limit", "none", "-c", "0", "--timing", timing, "-A", *algorithm)
     done = run(mpich.python, *BENCH, "--ranks", "2", "--transport", transport, *long, *more)
     assert done.returncode == 0, done.stderr

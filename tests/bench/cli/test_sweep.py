@@ -275,6 +275,19 @@ def test_what_does_not_fit_is_skipped_with_the_sum(monkeypatch: pytest.MonkeyPat
     assert "up to 128 KiB" in out
 
 
+def test_a_run_without_any_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: where every row was skipped, and only there, standard error says so and why.
+
+    With --quiet nothing else would be printed.
+    """
+    node = bench.run.memory.Pool("node 0", "on node 0", int(1.5 * 2**20 / 0.85))
+    monkeypatch.setattr(bench.run.memory, "pools", lambda _: [node])
+    _, out, err = on_threads("allreduce", "--ranks 4 -b 1M -e 2M -n 1 -A ring --quiet")
+    assert not out.strip() and err.count("every row was skipped, the first because 4 ranks x") == 1
+    *_, err = on_threads("allreduce", "--ranks 4 -b 128K -e 2M -n 1 -A ring --quiet")
+    assert "every row" not in err
+
+
 def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
     """Rule: --out and -J hold every row with its raw times, and only the allowed environment."""
     files = [tmp_path / name for name in ("a.jsonl", "a.json", "a.csv")]
