@@ -40,4 +40,4 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_DOORS})
+    return sorted({*__all__, "__doc__", "__version__", *ROOMS})

@@ -187,6 +187,8 @@ class Parser(argparse.ArgumentParser):
         sizes = [word for word in self._left if _SIZE.fullmatch(word)]
         if sizes and not wrong and "maxbytes" in known:
             meant = f"; did you mean -e {sizes[0]}?"
+        elif self._left and self._left[0].isidentifier() and "algorithm" in known:
+            meant = f"; did you mean -A {self._left[0]}?"
         raise Unsupported(f"{message}{meant}; see {self.prog} --help")
 
     def _print_message(self, message: str, file: Any = None) -> None:

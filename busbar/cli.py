@@ -47,6 +47,8 @@ def main(argv: Sequence[str]) -> int:
     words = list(argv) if typed is None else typed
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
+    if words == ["version"]:
+        words = ["--version"]
     name = words[0] if words else ""
     return serve(name if name in ROOMS else "busbar", lambda: _run(name, words))
 
@@ -65,15 +67,9 @@ def _run(name: str, words: Sequence[str]) -> int:
 def _benchmark(words: Sequence[str]) -> int:
     names: list[str] = load("bench.cli.main:commands")()
     if words[0] not in names:
-        from pathlib import Path
+        from busbar.commands import no_command
 
-        from busbar.arguments import unknown
-        from busbar.errors import Unsupported
-
-        asked = words[0]
-        if Path(asked).is_file():
-            raise Unsupported(f"no command {asked!r}; is it busbar reports show {asked}?")
-        raise unknown("command", asked, (*COMMANDS, *names), elsewhere=_ELSEWHERE)
+        raise no_command(words[0], (*COMMANDS, *names), "busbar reports show", _ELSEWHERE)
     status: int = load("bench.launch.control_socket:command")(words)
     return status
 

@@ -6,12 +6,14 @@ A table names its commands as text: a command is loaded when it is run or listed
 from __future__ import annotations
 
 from argparse import HelpFormatter, RawDescriptionHelpFormatter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from inspect import getdoc
+from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from busbar.arguments import Parser, program
+from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
+from busbar.errors import Unsupported
 from busbar.options import OptionGroup
 from busbar.process import load
 
@@ -49,6 +51,18 @@ class Command(OptionGroup):
         return cls.parse(argv, parser).run()
 
 
+def no_command(
+    word: str, known: Collection[str], reader: str, elsewhere: Mapping[str, str] | None = None
+) -> Unsupported:
+    """The error for a word that is no command; if it is a file, with ``reader``, which shows it.
+
+    ``elsewhere``: names that other programs use, with the known name for each.
+    """
+    if Path(word).is_file():
+        return Unsupported(f"no command {word!r}; is it {reader} {word}?")
+    return unknown("command", word, known, elsewhere=elsewhere)
+
+
 class CommandTable(NamedTuple):
     """The commands of a package by name, each as ``module:Class`` after the prefix ``package``.
 
@@ -66,12 +80,14 @@ class CommandTable(NamedTuple):
             return self.load(argv[0]).start(f"{name} {argv[0]}", argv[1:])
         if self.default:
             return self.load("").start(name, argv, list(self.entries))
+        if argv and not argv[0].startswith("-"):
+            raise no_command(argv[0], self.entries, f"{program(name)} show")
         parser = Parser(prog=program(name), description=self.description)
         commands = parser.add_subparsers(required=True, metavar="COMMAND")
         for command in self.entries:
             about = (getdoc(self.load(command)) or "").removesuffix(".")
             commands.add_parser(command, help=about)
-        parser.parse_args(argv)
+        parser.parse_args(argv or ["--help"])
         return 0
 
     def load(self, name: str) -> type[Command]:

@@ -380,7 +380,9 @@ class Claim:
             self._file = None
 
 
-_ENDINGS = (".svg", ".png", ".pdf")
+#: The forms in which figures are written.
+FIGURE_FORMS = ("svg", "png", "pdf")
+_ENDINGS = tuple(f".{form}" for form in FIGURE_FORMS)
 
 
 def check_figure(path: Path) -> None:

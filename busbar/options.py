@@ -175,8 +175,8 @@ def _add(parser: Parser, title: str, one: Field[Any]) -> None:
 
 def _help(text: str, one: Field[Any], named: bool) -> str | None:
     """The help of an option with its default, for argparse. ``named``: it is not positional."""
-    told = one.default is None or one.default is False or one.default in ((), "")
-    if not told and "default" not in text:
+    obvious = one.default is None or one.default is False or one.default in ((), "")
+    if not obvious and "default" not in text:
         shown = f"default {_shown(one.default)}"
         text = f"{text} ({shown})" if text else shown
     return text.replace("%", "%%") or (argparse.SUPPRESS if named else None)

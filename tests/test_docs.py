@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.main import ALL, names
+from bench.cli.main import commands
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import main as busbar_main
 from tests.conftest import Run
@@ -45,7 +45,7 @@ def _commands(page: Path) -> list[tuple[str, str, list[str]]]:
     text = page.read_text().replace("\\\n", " ")
     lines = COMMAND.findall(text)
     for name, rest in SHORT.findall(text):
-        if name in (*DOORS, *names(), ALL):
+        if name in (*DOORS, *commands()):
             house = name in ("collectives", "reports", "topology")
             lines.append((name, "", rest) if house else ("bench", f".{name}", rest))
     for program, module, rest in lines:
@@ -125,7 +125,7 @@ def test_what_is_run_beside_our_commands_is_there(page: Path) -> None:
             path = HOME / module.replace(".", "/")
             assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), line
         if called := re.match(r"busbar ([a-z][\w-]*)(?= |$)", line):
-            assert called[1] in (*DOORS, *names(), ALL), line
+            assert called[1] in (*DOORS, *commands()), line
 
 
 def test_the_page_of_options_is_that_of_the_classes() -> None:

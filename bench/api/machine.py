@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from busbar.arguments import unknown
 from topology.diagnostics import Finding, check
 from topology.model.topology import Topology
 from topology.placement import text as pick_text
@@ -41,6 +42,9 @@ class MachineMap:
         alternatives: int = 5,
     ) -> Picked:
         """The best k GPUs: see `busbar.pick`."""
+        known = [one.value for one in Objective]
+        if objective not in known:
+            raise unknown("objective", objective, known)
         pool = available(self.topology, exclude, busy)
         return Picked(ranked(self.topology, k, Objective(objective), pool, alternatives))
 
@@ -115,7 +119,8 @@ def pick(
     """The best k GPUs of this machine, or of the machine that ``files`` describe.
 
     ``objective``: ring, pairs or all-to-all. ``exclude``: GPUs to leave out, by index, id, UUID or
-    bus id. ``busy``: True to leave out GPUs in use. Raises ProbeError.
+    bus id. ``busy``: True to leave out GPUs in use. Raises ProbeError, and Unsupported for another
+    objective.
     """
     return topology(*files).pick(
         k, objective=objective, exclude=exclude, busy=busy, alternatives=alternatives

@@ -8,12 +8,17 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from busbar.arguments import unknown
 from busbar.errors import MissingLibrary, ReportError
+from busbar.files import FIGURE_FORMS
 from busbar.units import format_rate, format_seconds, format_size
+from reports.analysis.cautions import warnings_of
+from reports.analysis.launches import over_launches
 from reports.figures.plot import figures
 from reports.readers.frame import frame
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
+from reports.records.table import folded
 from reports.tables.scaling import answer
 from reports.tables.show import texts
 
@@ -23,6 +28,10 @@ if TYPE_CHECKING:
 _WIDTH = 100
 # Endings of column names, and their units. The first match counts.
 _UNITS = (("_bytes_per_s", "bytes/s"), ("_bytes", "bytes"), ("_hz", "Hz"), ("_j", "J"), ("_s", "s"))
+# The first columns of a frame; the others follow in the order of the record.
+_FIRST = (
+    "collective", "algorithm", "ranks", "size", "placement", "time_s", "algbw", "busbw", "wrong",
+)  # fmt: skip
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 # Below this size, tables show the time instead of the rate.
 _SMALL = 64 << 10
@@ -33,7 +42,8 @@ class MeasuredRows(Sequence[Measurement]):
     """Rows in the order in which they were measured, one for each size and placement.
 
     A sequence of `reports.records.measurement.Measurement` (seconds, bytes, bytes per second).
-    ``notes``: remarks on the rows. A notebook shows tables and a plot; ``str()`` gives tables.
+    ``notes``: remarks of the readers and the run. ``str()`` gives the tables, the answer and the
+    warnings, as ``busbar reports show`` prints them. A notebook shows tables and a plot.
     """
 
     def __init__(self, rows: Iterable[Measurement], notes: Iterable[str] = ()) -> None:
@@ -65,31 +75,40 @@ class MeasuredRows(Sequence[Measurement]):
     @property
     def answer(self) -> str:
         """The fastest algorithm by size, with intervals and the sizes where it changes."""
-        return "\n".join(answer(self.rows, _WIDTH))
+        return "\n".join(answer(folded(self.rows), _WIDTH))
+
+    @property
+    def warnings(self) -> list[str]:
+        """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
+        return warnings_of(folded(self.rows))
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, see docs/reports.md. Raises MissingLibrary.
 
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
-        bytes). ``attrs["units"]`` maps columns to their units.
+        bytes). The columns of a result table come first. ``attrs["units"]`` maps columns to units.
         """
         table = frame(self.rows)
         for name in ("algbw", "busbw"):
             table[name] = table[f"{name}_bytes_per_s"] / 1e9
+        first = [name for name in _FIRST if name in table]
+        ordered: DataFrame = table[[*first, *(name for name in table if name not in first)]]
         units = {"algbw": "GB/s", "busbw": "GB/s", "size": "bytes", "messages_per_s": "1/s"}
-        for column in map(str, table):
+        for column in map(str, ordered):
             unit = next((unit for end, unit in _UNITS if column.endswith(end)), None)
             if unit is not None:
                 units.setdefault(column, unit)
-        table.attrs["units"] = units
-        return table
+        ordered.attrs["units"] = units
+        return ordered
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
         """The plots that ``python -m reports plot`` writes: file content by name.
 
-        ``form``: svg, png or pdf. Raises MissingLibrary without matplotlib, and ReportError if
-        there is nothing to plot.
+        ``form``: svg, png or pdf. Raises MissingLibrary without matplotlib, Unsupported for another
+        form, and ReportError if there is nothing to plot.
         """
+        if form not in FIGURE_FORMS:
+            raise unknown("form", form, FIGURE_FORMS)
         return figures(self.rows, form)
 
     def __repr__(self) -> str:
@@ -97,7 +116,8 @@ class MeasuredRows(Sequence[Measurement]):
         return f"<MeasuredRows: {len(self.rows)} rows: {what or 'nothing'}>"
 
     def __str__(self) -> str:
-        return "\n".join(texts(self.rows, _WIDTH))
+        shown = texts(over_launches(folded(self.rows)), _WIDTH)
+        return "\n".join([*shown, *filter(None, [self.answer]), *self.warnings])
 
     def _repr_html_(self) -> str:
         """Tables of algorithms by size, and the plot of bus bandwidth if it can be drawn."""
@@ -119,6 +139,8 @@ def load(*paths: str | Path, ranks: int | None = None) -> MeasuredRows:
 
     ``ranks``: the number of ranks, for logs that do not state it. Raises ReportError.
     """
+    if not paths:
+        raise ReportError("busbar.load: no file to read")
     readings = [read(path, ranks) for path in paths]
     return MeasuredRows(
         (row for one in readings for row in one.rows),

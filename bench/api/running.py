@@ -58,11 +58,13 @@ def run(
         raise Unsupported("busbar.run starts ranks of its own; call it without mpirun")
     if collective not in names():
         raise unknown("collective", collective, names())
+    if options.get("dry_run"):
+        raise Unsupported("busbar.run: a dry run prints a plan; use the command with --dry-run")
     named = {"algorithm": algorithms, "sizes": sizes}
     more = {**options, **{name: value for name, value in named.items() if value is not None}}
     argv = make_parser(collective).words(more, "busbar.run")
     usual = max(2, len(cores()))
-    given = [usual] if ranks is None else [ranks] if isinstance(ranks, (int, str)) else ranks
+    given = [usual] if ranks is None else ranks if isinstance(ranks, (list, tuple)) else [ranks]
     counts: list[int] = []
     for text in map(str, given):  # all of them before anything is started
         counts += parse([*argv, "--ranks", text], collective).rank_list

@@ -109,22 +109,22 @@ class Cluster:
             self._first.stdin.flush()
         if self._first.stdout.readline() != b"\n":
             assert self._first.stderr is not None
-            said = self._first.stderr.read(1000).decode(errors="replace").strip()
+            text = self._first.stderr.read(1000).decode(errors="replace").strip()
             self.close()
-            return said.splitlines()[0] if said else "unshare said nothing"
+            return text.splitlines()[0] if text else "unshare said nothing"
         self._pid = _child_of(self._first.pid)
         return ""
 
     def _make(self, command: Command) -> None:
         done = self.call(command.words, text=command.text)
         if done.returncode != 0:
-            said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[0]
+            line = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[0]
             if "netem" in command.words:
                 raise Unavailable(
                     "this kernel has no netem (CONFIG_NET_SCH_NETEM), and nothing else delays or"
-                    f" loses packets: leave out --latency and --loss ({said})"
+                    f" loses packets: leave out --latency and --loss ({line})"
                 )
-            raise Unavailable(f"{' '.join(command.words)}: {said}")
+            raise Unavailable(f"{' '.join(command.words)}: {line}")
 
     def call(
         self, words: Iterable[str], *, text: str = "", keep: bool = False
@@ -214,8 +214,8 @@ def checked(cluster: Cluster) -> cpu.CpuCheck:
         moved, taken = json.loads(done.stdout)
         return cpu.CpuCheck(float(moved), len(cores()), cpu.OtherWork(*map(float, taken)))
     except (ValueError, TypeError):
-        said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        raise Unavailable(f"what a core moves between hosts was not measured: {said}") from None
+        line = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        raise Unavailable(f"what a core moves between hosts was not measured: {line}") from None
 
 
 @contextlib.contextmanager
@@ -229,14 +229,14 @@ def watched(cluster: Cluster) -> Iterator[None]:
     before, mine = look(), cluster.cpu_seconds()
     yield
     taken = cpu.OtherWork.between(before, look(), cluster.cpu_seconds() - mine)
-    if said := cpu.looked_back(cluster.network, check, taken):
-        print_note(said)
+    if note := cpu.looked_back(cluster.network, check, taken):
+        print_note(note)
 
 
 def _softly(words: Sequence[str]) -> bool:
     """True if the launcher is Open MPI's, which must not be interrupted itself."""
-    found = shutil.which(words[0]) if Path(words[0]).name in ("mpirun", "prterun") else None
-    return found is not None and (Path(found).parent / "prterun").exists()
+    launcher = shutil.which(words[0]) if Path(words[0]).name in ("mpirun", "prterun") else None
+    return launcher is not None and (Path(launcher).parent / "prterun").exists()
 
 
 def _child_of(pid: int) -> int:

@@ -86,46 +86,46 @@ def latency(text: str) -> float:
 
 def loss(text: str) -> float:
     """Parse a fraction from ``0.1%``."""
-    found = re.fullmatch(_NUMBER + "%", text)
-    if found is None or not 0 < float(found[1]) < 100:
+    match = re.fullmatch(_NUMBER + "%", text)
+    if match is None or not 0 < float(match[1]) < 100:
         raise _refused(text, " is no share of packets, such as 0.1%")
-    return float(found[1]) / 100
+    return float(match[1]) / 100
 
 
 def clocks(text: str) -> Skews:
     """Parse the largest errors of hosts' clocks from ``3s:100ppm``."""
-    found = re.fullmatch(r"([^:]*):" + _NUMBER + "ppm", text)
-    seconds = _time(found[1]) if found else None
-    if found is None or seconds is None or seconds > 1e5 or float(found[2]) > 1e4:
+    match = re.fullmatch(r"([^:]*):" + _NUMBER + "ppm", text)
+    seconds = _time(match[1]) if match else None
+    if match is None or seconds is None or seconds > 1e5 or float(match[2]) > 1e4:
         why = ": write TIME:PPM, at most 100000s and 10000ppm, such as 3s:100ppm"
         raise _refused(text, why)
-    return Skews(seconds, float(found[2]))
+    return Skews(seconds, float(match[2]))
 
 
 def slow(text: str) -> Slow:
     """Parse a host's link from ``3:20Mbit``, ``3:20Mbit:out`` or ``3:20Mbit:in``."""
-    found = re.fullmatch("([0-9]{1,4}):([^:]*)(?::(out|in))?", text)
-    if found is None:
+    match = re.fullmatch("([0-9]{1,4}):([^:]*)(?::(out|in))?", text)
+    if match is None:
         raise _refused(text, ": write HOST:RATE[:out|:in], such as 3:20Mbit or 3:20Mbit:out")
-    way: Any = found[3] or ""
-    return Slow(int(found[1]), rate(found[2]), way)
+    way: Any = match[3] or ""
+    return Slow(int(match[1]), rate(match[2]), way)
 
 
 def uplink(text: str) -> tuple[int, float]:
     """Parse a rack and its uplink's bytes/s from ``1:50Mbit``."""
-    found = re.fullmatch("([0-9]{1,4}):(.*)", text)
-    if found is None:
+    match = re.fullmatch("([0-9]{1,4}):(.*)", text)
+    if match is None:
         raise _refused(text, ": write RACK:RATE, such as 1:50Mbit")
-    return int(found[1]), rate(found[2])
+    return int(match[1]), rate(match[2])
 
 
 def pair(text: str) -> tuple[tuple[int, int], float]:
     """Parse two hosts (lower number first) and the bytes/s between them from ``2-5:20Mbit``."""
-    found = re.fullmatch("([0-9]{1,4})-([0-9]{1,4}):(.*)", text)
-    if found is None or int(found[1]) == int(found[2]):
+    match = re.fullmatch("([0-9]{1,4})-([0-9]{1,4}):(.*)", text)
+    if match is None or int(match[1]) == int(match[2]):
         raise _refused(text, ": write HOST-HOST:RATE of two hosts, such as 2-5:20Mbit")
-    least, most = sorted((int(found[1]), int(found[2])))
-    return (least, most), rate(found[3])
+    least, most = sorted((int(match[1]), int(match[2])))
+    return (least, most), rate(match[3])
 
 
 def racks(text: str) -> Racks:

@@ -132,8 +132,8 @@ class ControlSocket:
         if not data:
             return "whoever started this run is gone"
         self._received += data
-        first, found, _ = self._received.partition(b"\n")
-        return first.decode(errors="replace") if found else None
+        first, end_of_line, _ = self._received.partition(b"\n")
+        return first.decode(errors="replace") if end_of_line else None
 
     def _send(self, data: bytes) -> None:
         with self._lock:

@@ -44,8 +44,8 @@ class RunProgress(NamedTuple):
 
 def parse_progress(line: str) -> RunProgress | None:
     """Parse the progress in a line; None for any other line."""
-    found = _PROGRESS.fullmatch(line.strip())
-    return None if found is None else RunProgress(int(found[1]), int(found[2] or 0), found[3])
+    match = _PROGRESS.fullmatch(line.strip())
+    return None if match is None else RunProgress(int(match[1]), int(match[2] or 0), match[3])
 
 
 def error_messages(err: str) -> list[str]:

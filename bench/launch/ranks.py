@@ -211,8 +211,8 @@ class RankRun:
     @property
     def unreported(self) -> bytes:
         """The measured rows as a record, if no rank printed the closing report; else empty."""
-        told = self._peers.reported or self._early
-        return b"" if told else b"".join(self._peers.records)
+        reported = self._peers.reported or self._early
+        return b"" if reported else b"".join(self._peers.records)
 
     def wait(self) -> int:
         """Run the launcher; returns the exit status. Raises OSError if it cannot be started.

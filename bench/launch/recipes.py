@@ -61,6 +61,8 @@ def slurm(job: Job, busbar: Sequence[str], mpi: str, written_by: str) -> str:
     command = list(job.command)
     if command[0] == "qualify":
         command.insert(1, f"--launcher-option=--mpi={mpi}")
+        if job.ranks_per_node > 1 and not any(w.startswith("--ranks-per-host") for w in command):
+            command.insert(1, f"--ranks-per-host={job.ranks_per_node}")
     start = [] if job.starts_ranks else ["srun", f"--mpi={mpi}"]
     lines = [
         "#!/bin/bash",
@@ -327,9 +329,14 @@ class _JobOptions(CommandWords, _OutputOptions):
         """Check these options. Raises Unsupported without a command, or for a foreign command."""
         if not self.command:
             raise Unsupported("no command; write it after --, as -- allreduce -b 1M")
-        names = [*load("bench.cli.main:commands")(), *_MORE]
-        if self.command[0] not in names:
-            raise unknown("command", self.command[0], names)
+        name, *words = self.command
+        benchmarks = load("bench.cli.main:commands")()
+        if name not in (*benchmarks, *_MORE):
+            raise unknown("command", name, [*benchmarks, *_MORE])
+        if name in benchmarks and name != "all" and "--help" not in words:
+            options = load("bench.options.options:parse")(words, name)
+            if options.asks_for_gpus and not self.gpus:
+                raise Unsupported(f"{name} uses GPUs; say how many a node has: --gpus G")
         return self
 
     @property

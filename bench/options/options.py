@@ -196,6 +196,9 @@ class RunOptions(OptionGroup):
         """These options. Raises Unsupported for a file without a name, or hosts without ranks."""
         if "" in self.out:
             raise Unsupported("--out '' names no file; ./ is this folder")
+        twice = [str(name) for name in self.out if self.out.count(name) > 1]
+        if twice:
+            raise Unsupported(f"--out {twice[0]}: named twice")
         if self.on_hosts:
             flag = "--host" if self.hosts else "--hostfile"
             if self.hostfile is not None and not self.hostfile.is_file():

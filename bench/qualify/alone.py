@@ -114,11 +114,11 @@ def _rates(
             below = max(rates[host]) < least
             if (below or score >= limit) and len(ratios) >= _LEAST:
                 launches = np.array(result.launches[host], dtype=np.int64)
-                found = summarize(ratios, launches, 0, ())
+                summary = summarize(ratios, launches, 0, ())
                 if below:
                     best, threshold = exp(max(rates[host])), exp(least)
-                    found = replace(found, rate=best, threshold=threshold)
-                result.slow.setdefault(host, {})[measure] = found
+                    summary = replace(summary, rate=best, threshold=threshold)
+                result.slow.setdefault(host, {})[measure] = summary
             elif (below or score > log(MISSED)) and len(ratios) < MOST:
                 suspects.add(host)
     result.suspects = sorted(suspects - result.slow.keys())

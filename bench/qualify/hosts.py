@@ -98,7 +98,7 @@ def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
     Raises Unsupported for a malformed line, for a host that is not to be qualified, and for a host
     without a rack.
     """
-    found: dict[str, str] = {}
+    rack_of: dict[str, str] = {}
     for number, line in enumerate(read_text(path, _MOST_BYTES).splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
@@ -107,7 +107,7 @@ def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
             raise Unsupported(f"{path}, line {number}: write HOST RACK")
         if words[0] not in hosts:
             raise Unsupported(f"{path}, line {number}: {words[0][:60]!r} is none of the hosts")
-        found[words[0]] = words[1]
-    if missing := [host for host in hosts if host not in found]:
+        rack_of[words[0]] = words[1]
+    if missing := [host for host in hosts if host not in rack_of]:
         raise Unsupported(f"{path}: no rack for {missing[0]}")
-    return found
+    return rack_of

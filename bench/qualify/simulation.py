@@ -140,8 +140,8 @@ class SimulatedCluster:
         if len(launch.hosts) > 2:
             rate = min(min(self.port_out[h], self.port_in[h]) for h in launch.hosts)
             slowed = [ratio for group, ratio in self.groups.items() if group <= {*launch.hosts}]
-            found = predicted(rate, len(launch.hosts)) * exp(noise[0]) * min(slowed, default=1.0)
-            return Observation(launch, reports, {ALLREDUCE: (found,)})
+            seconds = predicted(rate, len(launch.hosts)) * exp(noise[0]) * min(slowed, default=1.0)
+            return Observation(launch, reports, {ALLREDUCE: (seconds,)})
         a, b = launch.hosts
         between = self._between(a, b, sharing)
         there = min(self.port_out[a], self.port_in[b], between)

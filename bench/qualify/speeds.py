@@ -548,12 +548,12 @@ def _thresholds(judge: Judge, result: Speeds) -> None:
         flows = ends.flow[mine]
         partners = len(np.unique(ends.partner[mine]))
         launches = np.unique(judge.flows.launch[flows])
-        found = replace(
+        slow = replace(
             summarize(judge.ratio[flows], launches, partners, tuple(channels.tolist())),
             rate=float(rate[host, channels[0]]),
             threshold=float(least[channels[0]]),
         )
-        (result.hosts if len(launches) >= LEAST else result.unsure)[host] = found
+        (result.hosts if len(launches) >= LEAST else result.unsure)[host] = slow
 
 
 def _slow_host(judge: Judge, rows: Ints, counts: Bools, score: Floats, limit: float) -> Slow | None:
@@ -571,13 +571,13 @@ def _slow_host(judge: Judge, rows: Ints, counts: Bools, score: Floats, limit: fl
         flows = ends.flow[mine]
         partners = len(np.unique(ends.partner[shown]))
         launches = np.unique(judge.flows.launch[ends.flow[shown]])
-        found = summarize(judge.ratio[flows], launches, partners, ())
-        if score[channel] > 0 and log(found.ratio) < judge.tests[channel].cut:
+        slow = summarize(judge.ratio[flows], launches, partners, ())
+        if score[channel] > 0 and log(slow.ratio) < judge.tests[channel].cut:
             slow_channels.append(channel)
         enough = len(launches) >= LEAST and partners >= LEAST - 1
         certain = certain or (channel in slow_channels and enough and score[channel] >= limit)
-        if worst is None or found.ratio < worst.ratio:
-            worst = found
+        if worst is None or slow.ratio < worst.ratio:
+            worst = slow
     if worst is None:
         return None
     return replace(worst, channels=tuple(slow_channels) if certain else ())
@@ -642,15 +642,15 @@ def _link(judge: Judge, rows: Ints, pair: Pair, limit: float, result: Speeds) ->
         test = judge.tests[int(flows.channel[mine[0]])]
         slow = int(judge.is_slow[mine].sum())
         score = slow * test.slow + (len(mine) - slow) * test.fast
-        found = summarize(judge.ratio[mine], np.unique(flows.launch[mine]), len(mine), ())
+        evidence = summarize(judge.ratio[mine], np.unique(flows.launch[mine]), len(mine), ())
         if best is None or score > best[0]:
-            best = score, found
+            best = score, evidence
     assert best is not None, "a pair without flows"
-    score, found = best
-    if score >= limit and found.partners >= LEAST:
-        result.links[pair] = found
+    score, evidence = best
+    if score >= limit and evidence.partners >= LEAST:
+        result.links[pair] = evidence
     elif score > log(MISSED):
-        result.suspects[pair] = found
+        result.suspects[pair] = evidence
 
 
 def summarize(

@@ -32,8 +32,8 @@ _NAMED, _LAUNCHES = 8, 3
 
 def bad(verdicts: Iterable[Verdict], kind: str = HOST) -> list[Verdict]:
     """The verdicts against subjects of a kind, in natural order of names."""
-    found = [one for one in verdicts if one.kind == kind and one.state not in NOT_BAD]
-    return sorted(found, key=lambda one: list(map(natural, one.subject)))
+    chosen = [one for one in verdicts if one.kind == kind and one.state not in NOT_BAD]
+    return sorted(chosen, key=lambda one: list(map(natural, one.subject)))
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:

@@ -72,8 +72,8 @@ def load(world: World, transport: Transport) -> Load | None:
     everyone = world.collect([boot(), listed(cores())])
     number = {kernel: i for i, kernel in enumerate(dict.fromkeys(k for k, _ in everyone))}
     nodes = [number[kernel] for kernel, _ in everyone]
-    found = world.broadcast(busiest(nodes, [members(cpus) or () for _, cpus in everyone]))
-    return None if found is None else Load(*found)
+    load = world.broadcast(busiest(nodes, [members(cpus) or () for _, cpus in everyone]))
+    return None if load is None else Load(*load)
 
 
 def machine() -> str | None:

@@ -251,8 +251,8 @@ class Room:
         ``need`` is this rank's own.
         """
         needs = [Need(*one) for one in self._world.collect(need)]
-        found = self._world.broadcast(lack(needs, self.seen()))
-        return None if found is None else Lack(*found)
+        lacking = self._world.broadcast(lack(needs, self.seen()))
+        return None if lacking is None else Lack(*lacking)
 
 
 def buffers(

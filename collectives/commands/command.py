@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option
 from busbar.terminal import open_console
@@ -45,6 +46,17 @@ class ScheduleOptions(OptionGroup):
         if not isinstance(root, int):
             raise Unsupported(f"root must be a rank, not {root!r}")
         return replace(options, root=root), name, parameters
+
+    def collective_of(self, command: str) -> str:
+        """The collective. Raises Unsupported without one, or if no collective has the algorithm."""
+        if self.collective is None:
+            name = parse(self.name)[0]
+            having = [one for one in collectives() if name in algorithms(one)]
+            if not having and "+" not in name:
+                raise _no_algorithm(name)
+            which = f": {', '.join(having)}" if having else ""
+            raise Unsupported(f"{command} {self.name}: give its --collective{which}")
+        return self.collective
 
     def _of_file(self) -> Self:
         layout = load_layout(path := Path(self.name))
@@ -92,12 +104,16 @@ def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
     for lost in [] if name == "all" else [each for each in names if each not in known]:
         if options.collective:
             algorithm(wanted[0], lost)  # raises, with the list of names
-        raise Unsupported(
-            f"no algorithm {lost!r} in any collective; see python -m collectives list"
-        )
+        raise _no_algorithm(lost)
     if "+" in name and options.collective is None:
         raise Unsupported(f"{name}: a composition needs --collective")
     yield from chosen
+
+
+def _no_algorithm(name: str) -> Unsupported:
+    """The error for an algorithm that no collective has."""
+    known = dict.fromkeys(each for collective in collectives() for each in algorithms(collective))
+    return unknown("algorithm", name, known)
 
 
 def width() -> int:

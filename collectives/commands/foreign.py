@@ -88,8 +88,8 @@ class ExportCommand(ScheduleOptions, Command):
 
     def run(self) -> int:
         """Write the files, or a single file to standard output."""
-        if self.collective is None and not is_file(self.name):
-            raise Unsupported(f"export {self.name}: give its --collective")
+        if not is_file(self.name):
+            self.collective_of("export")
         options, name, parameters = self.algorithm()
         nranks, root = parse_rank_count(options.ranks, MOST_GPUS), options.root
         what = spec(options.collective or "")

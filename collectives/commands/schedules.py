@@ -69,17 +69,16 @@ class ShowCommand(ScheduleOptions, Command):
         if self.svg is not None:
             checked(self.svg)
         options, name, parameters = self.algorithm()
-        if options.collective is None:
-            raise Unsupported(f"show {name}: give its --collective")
+        collective = options.collective_of("show")
         make = build if options.placed else draft
         nranks = parse_rank_count(options.ranks)
-        schedule = make(options.collective, name, nranks, root=options.root, **parameters)
+        schedule = make(collective, name, nranks, root=options.root, **parameters)
         chunks = "1 chunk" if schedule.nchunks == 1 else f"{schedule.nchunks} chunks"
-        title = f"{options.collective} {options.name} on {nranks} ranks, {chunks}"
+        title = f"{collective} {options.name} on {nranks} ranks, {chunks}"
         legend = (
             "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
         )
-        description = _about(options.collective, name)
+        description = _about(collective, name)
         if nranks <= _WIDEST:
             show(_columns(schedule, title), legend, *description)
         else:

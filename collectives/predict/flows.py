@@ -721,7 +721,7 @@ def _rows_of(flows: Flows, classes: SymmetryClasses) -> tuple[list[_Rows], Amoun
         every = np.bincount(classes.message, minlength=number)[order] * flows.times[head[order]]
         head = head[order]
     link_class = np.append(classes.link, nlinks).astype(np.int32)
-    found = []
+    groups = []
     for a, b in pairwise(np.searchsorted(head, flows.first)):
         rows, total = head[a:b], every[a:b]
         src, dst = classes.rank[flows.src[rows]], classes.rank[flows.dst[rows]]
@@ -734,8 +734,8 @@ def _rows_of(flows: Flows, classes: SymmetryClasses) -> tuple[list[_Rows], Amoun
         )
         ends = _compact(total / rank_size[src]), _compact(total / rank_size[dst])
         costs = _compact(flows.latency[rows]), _compact(flows.cap[rows])
-        found.append(_Rows(rows, src, dst, *ends, *costs, links, load))
-    return found, rate
+        groups.append(_Rows(rows, src, dst, *ends, *costs, links, load))
+    return groups, rate
 
 
 def _padded(tables: Sequence[NDArray[Any]], fill: float) -> NDArray[Any]:

@@ -304,10 +304,10 @@ class NcclPredictor(CollectivePredictor):
         if operation.algorithm != LIBRARY:
             return f"{operation.algorithm} is not NCCL's; it chooses its algorithm itself"
         try:
-            served = list_choices(system, operation.collective)
+            choices = list_choices(system, operation.collective)
         except Unsupported as error:
             return str(error)
-        return "" if served else f"NCCL has no graph for {operation.collective} here"
+        return "" if choices else f"NCCL has no graph for {operation.collective} here"
 
     def _seconds(self, operation: Operation, sizes: Sequence[int]) -> NDArray[np.float64]:
         assert self.machine.nccl is not None

@@ -197,8 +197,8 @@ def _after(
     begin = np.maximum(ready[:, src], ready[:, dst])
     eager, lead = ~np.isnan(posted), alone - further
     sent = np.where(eager, ready[:, src], begin), np.where(eager, 0.0, lead)
-    found = np.maximum(ready[:, src], ready[:, dst] + posted - alone)
-    received = np.where(eager, found, begin), lead
+    matched = np.maximum(ready[:, src], ready[:, dst] + posted - alone)
+    received = np.where(eager, matched, begin), lead
     done: Amounts = ready.copy()
     for end, count, (at, before), cost in (
         (src, out, sent, np.where(eager, posted, further)),
@@ -243,9 +243,9 @@ def _queue(end: Numbers, begin: Amounts, lead: Amounts, cost: Amounts, done: Amo
     order = np.argsort(end, kind="stable")
     ranks = end[order]
     first = np.flatnonzero(np.diff(ranks, prepend=-1))
-    served = cost[:, order]
+    sorted_cost = cost[:, order]
     # From each message to the last of its port: the sum of their times.
-    total = np.cumsum(served[:, ::-1], axis=1)[:, ::-1]
+    total = np.cumsum(sorted_cost[:, ::-1], axis=1)[:, ::-1]
     last = np.append(first[1:], len(ranks))
     behind = np.where(last < len(ranks), total[:, np.minimum(last, len(ranks) - 1)], 0.0)
     length = np.diff(np.append(first, len(ranks)))

@@ -54,13 +54,17 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
     Each starts with what distinguishes the group from the others. Then, for each rank count with
     both, the parameter server against the ring. If nothing can be compared: the best figure.
     """
-    found = {what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()}
-    if not found:
+    sentences = {
+        what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()
+    }
+    if not sentences:
         return list(filter(None, [best_figure(rows)]))
-    parts = {what: what.split(", ") for what in found}
+    parts = {what: what.split(", ") for what in sentences}
     shared = set.intersection(*map(set, parts.values()))
     names = {what: [part for part in mine if part not in shared] for what, mine in parts.items()}
-    lines = [": ".join(filter(None, (", ".join(names[w]), words))) for w, words in found.items()]
+    lines = [
+        ": ".join(filter(None, (", ".join(names[w]), words))) for w, words in sentences.items()
+    ]
     return lines + server_and_ring(rows)
 
 
@@ -116,6 +120,8 @@ def sentence(ranges: Sequence[Stretch]) -> str:
         _factor(geometric_mean(middles)),
         f"{_factor(min(lows))} to {_factor(max(highs))}",
     )
+    if _tells_nothing(min(lows), max(highs)):
+        return f"{_CANNOT_TELL} whether {best.name} is faster than {other} {at}"
     if min(lows) <= 1:
         return (
             f"{best.name} may be no faster than {other} {at}:"
@@ -237,6 +243,8 @@ def cell(name: str, winner: Winner) -> tuple[str, str]:
 
 
 def _factor(value: float) -> str:
+    if value < 0.1:
+        return f"{value:.2g}"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 

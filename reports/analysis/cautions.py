@@ -101,10 +101,10 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
             )
     if silent:
         texts.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
-    telling = _telling(timed)
-    of = _of(len(_looked_at(telling)), len(telling))
+    judged = _telling(timed)
+    of = _of(len(_looked_at(judged)), len(judged))
     by_kind: dict[Kind, list[tuple[Measurement, Unstable]]] = {}
-    for row, reasons in unstable_rows(telling):
+    for row, reasons in unstable_rows(judged):
         for reason in reasons:
             by_kind.setdefault(reason.kind, []).append((row, reason))
     for kind, crowding in _SAID.items():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from busbar.commands import Command
 from busbar.errors import ReportError
+from busbar.files import FIGURE_FORMS
 from busbar.options import option
 from reports.commands.output import MachineOptions, RunOptions, make_folder, read_noting, rows_of
 from reports.readers.codec import step_measurements
@@ -21,7 +22,7 @@ class PlotCommand(MachineOptions, RunOptions, Command):
     """Figures: busbw, latency, iterations, scaling, P x P heat maps, training steps."""
 
     out: Path = option("--out DIR  folder (default .), created if it is missing", Path())
-    format: str = option("--format", "png", choices=("png", "svg", "pdf"))
+    format: str = option("--format", "png", choices=FIGURE_FORMS)
 
     def run(self) -> int:
         """Write the figures and print their names."""
@@ -63,7 +64,7 @@ class WarmupCommand(Command):
     out: Path | None = option(
         "--out DIR  draw the graphs into this folder, created if it is missing"
     )
-    format: str = option("--format", "png", choices=("png", "svg", "pdf"))
+    format: str = option("--format", "png", choices=FIGURE_FORMS)
 
     def run(self) -> int:
         """Print one line per row, and the names of the figures."""

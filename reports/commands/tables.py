@@ -7,7 +7,7 @@ from pathlib import Path
 
 from busbar.commands import Command
 from busbar.errors import ReportError
-from busbar.options import option
+from busbar.options import option, switch
 from reports.commands.compare import NoiseOptions, compared, rules_of
 from reports.commands.output import (
     ExpectOptions,
@@ -40,6 +40,8 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         "table",
         choices=("table", "csv", "json", "md"),
     )
+
+    quiet: bool = switch("--quiet  only the closing answer of each file")
 
     def run(self) -> int:
         """Print each file's tables. Returns 1 if an expectation is missed."""
@@ -81,8 +83,9 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             shown = over_launches(together)
             rows += shown
             expected = () if fit is None else (beside(shown, fit),)
-            for table in tables(shown, terminal.width, ascii_only(), *expected):
-                print_table(terminal, table)
+            if not self.quiet:
+                for table in tables(shown, terminal.width, ascii_only(), *expected):
+                    print_table(terminal, table)
             if best := answer(together, terminal.width):
                 print("\n".join(best))
             if len(shown) < len(every):

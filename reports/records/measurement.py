@@ -283,6 +283,14 @@ class Measurement(Record, frozen=True, kw_only=True):
     launches_s: tuple[float, ...] = ()
     visits_s: tuple[tuple[int, tuple[float, ...]], ...] = ()
 
+    def __repr__(self) -> str:
+        """What was measured and the time in microseconds: all fields would fill screens."""
+        what = f"{self.collective} {self.algorithm}".strip() or "row"
+        where = "in place" if self.placement == "in" else "out of place"
+        ranks = "" if self.ranks is None else f", {self.ranks} ranks"
+        took = "no time" if self.time_s is None else f"{self.time_s * 1e6:.4g} us"
+        return f"<Measurement: {what}{ranks}, {self.nbytes} bytes, {where}: {took}>"
+
     @property
     def nbytes(self) -> int | None:
         """The bytes of the collective; if the log does not state them, the bytes of a message."""

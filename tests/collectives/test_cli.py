@@ -68,7 +68,6 @@ def test_cost_has_bounds_beside() -> None:
 
 #: Command lines that are refused, and what is said of them; names and values: `test_catalogue`.
 REFUSED = (
-    ("", "required: COMMAND"),
     ("paint", "paint"),
     ("show ring", "give its --collective"),
     ("show ring -c allreduce -n 0", "0"),

@@ -63,7 +63,6 @@ def run_file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ([], "the following arguments are required: COMMAND; see python -m reports --help"),
         (["shw"], "'shw'"),
         (["show"], "required: RUN; see python -m reports show --help"),
         (

@@ -347,7 +347,7 @@ def pick(
     """
     pool = tuple(topology.gpus if among is None else among)
     if not topology.gpus:
-        raise ProbeError("pick", "this map has no GPU to pick")
+        raise ProbeError("pick", "this map has no GPU to pick; --from FILE reads a map")
     topology.of_one_host("pick")
     if not 1 <= k <= len(pool):
         raise ProbeError("pick", f"{k} GPUs wanted, {len(pool)} to choose from; -k takes 1 to that")

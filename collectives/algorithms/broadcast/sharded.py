@@ -14,7 +14,7 @@ def sharded(n: int, root: int = 0, back: int = 1) -> Schedule:
     result for it. In place the root has the vector already, and 0 moves less.
     """
     src, dst = everyone(n)
-    served = (dst != 0) | bool(back)
-    src, dst = src[served], dst[served]
+    wanted = (dst != 0) | bool(back)
+    src, dst = src[wanted], dst[wanted]
     serve = Step.fixed(moves(src, dst, src))
     return rotate(then(flat(n), Schedule(n, n, (serve,) if n > 1 else ())), root)

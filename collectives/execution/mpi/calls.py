@@ -342,8 +342,8 @@ def bind_calls(
 
 def _address(mpi: Any, name: str) -> int | None:
     """The address of an MPI function, in a preloaded library if it has one; None if not found."""
-    for found in (None, mpi.__file__):
-        function = getattr(ctypes.CDLL(found), name, None)
+    for library in (None, mpi.__file__):
+        function = getattr(ctypes.CDLL(library), name, None)
         if function is not None:
             return ctypes.cast(function, ctypes.c_void_p).value
     return None

@@ -129,13 +129,13 @@ class MpiWorld:
 
     def alarms(self) -> list[tuple[int, Json]]:
         """See `World.alarms`."""
-        found: list[tuple[int, Json]] = []
+        messages: list[tuple[int, Json]] = []
         status = self.mpi.Status()
         while self._alarm.Iprobe(status=status):
             data, rank = bytearray(status.Get_count(self.mpi.BYTE)), int(status.Get_source())
             self._alarm.Recv([data, self.mpi.BYTE], source=rank)
-            found.append((rank, json.loads(data.decode())))
-        return found
+            messages.append((rank, json.loads(data.decode())))
+        return messages
 
     def once(self, make: Callable[[], T]) -> T:
         """See `World.once`: every rank is a process of its own."""

@@ -111,13 +111,13 @@ class Memory:
         fd, size = self._fds[key]
         return {"pid": os.getpid(), "fd": fd, "nbytes": size}
 
-    def attach(self, found: Mapping[str, int]) -> Bytes:
+    def attach(self, where: Mapping[str, int]) -> Bytes:
         """Map another rank's segment. Raises Unavailable if ``/proc`` does not permit it."""
-        path = f"/proc/{int(found['pid'])}/fd/{int(found['fd'])}"
+        path = f"/proc/{int(where['pid'])}/fd/{int(where['fd'])}"
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                return _mapped(fd, int(found["nbytes"]), False)
+                return _mapped(fd, int(where["nbytes"]), False)
             finally:
                 os.close(fd)
         except OSError as error:

@@ -102,13 +102,13 @@ def places_of(
     ``locate``: gives the segment of an array, and its offset there in bytes. Raises Unsupported for
     a buffer that begins inside an element.
     """
-    found: dict[Buffer, tuple[int, int]] = {}
+    places: dict[Buffer, tuple[int, int]] = {}
     for buffer, array in buffers.items():
         key, offset = locate(array) if array.size else (EMPTY, 0)
         if offset % itemsize:
             raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
-        found[buffer] = key, offset // itemsize
-    return found
+        places[buffer] = key, offset // itemsize
+    return places
 
 
 def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
@@ -128,7 +128,7 @@ def read_placed_program(what: Json) -> PlacedProgram:
         return [Local(span(into), span(source), add) for into, source, add in of]
 
     rank, steps, places, fusible = what
-    found = [
+    tasks = [
         ProgramStep(
             number,
             copies(before),
@@ -142,7 +142,7 @@ def read_placed_program(what: Json) -> PlacedProgram:
         for number, before, sends, receives, after in steps
     ]
     at = {Buffer(buffer): (segment, start) for buffer, (segment, start) in places}
-    return PlacedProgram(rank, found, at, fusible)
+    return PlacedProgram(rank, tasks, at, fusible)
 
 
 @dataclass

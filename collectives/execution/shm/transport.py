@@ -100,16 +100,16 @@ class ShmTransport(Transport):
         mine = None
         if first or self.memory.collective:
             mine = self.memory.allocate(nbytes if first else 0)
-        found = self.world.broadcast(mine and self.memory.describe(mine.key))
-        array = mine.array if mine and first else self.memory.attach(found)
+        where = self.world.broadcast(mine and self.memory.describe(mine.key))
+        array = mine.array if mine and first else self.memory.attach(where)
         self.world.barrier()
         return array
 
-    def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array:
+    def attach(self, rank: int, key: int, where: Mapping[str, int]) -> Array:
         """Another rank's segment, mapped once and shared by all users of this transport."""
         array = self._attached.get((rank, key))
         if array is None:
-            array = self.memory.attach(found)
+            array = self.memory.attach(where)
             self._attached[rank, key] = array
         return array
 

@@ -59,9 +59,9 @@ class Windows(Memory):
         """A description of a segment, with which another rank can `attach` it."""
         return {"rank": self._world.rank, "key": key}
 
-    def attach(self, found: Mapping[str, int]) -> NDArray[np.uint8]:
+    def attach(self, where: Mapping[str, int]) -> NDArray[np.uint8]:
         """Another rank's part of a window."""
-        return self._look(int(found["key"]), int(found["rank"]))
+        return self._look(int(where["key"]), int(where["rank"]))
 
     def trim(self) -> None:
         """Free windows that no rank views any more. All ranks call this together."""
@@ -88,22 +88,22 @@ def sharing(world: World, memory: str) -> Memory:
         raise Unsupported(f"no memory {memory!r}; there are: {', '.join(MEMORIES)}")
     if memory == "windows":
         return Windows(world)
-    found = Memory()
+    files = Memory()
     failed = ""
     try:
-        trial = found.allocate(1)
-        where: Json = found.describe(trial.key)
+        trial = files.allocate(1)
+        where: Json = files.describe(trial.key)
     except Unavailable as error:
         failed, where = str(error), None
     for other in world.gather(where):
         try:
             if other is not None:
-                found.attach(other)
+                files.attach(other)
         except Unavailable as error:
             failed = str(error)
     reasons = [reason for reason in world.gather(failed) if reason]
     if not reasons:
-        return found
+        return files
     if memory == "memfd" or not hasattr(world, "comm"):
         raise Unavailable(reasons[0])
     return Windows(world)

@@ -20,6 +20,7 @@ from bench.launch.child import Ended
 from bench.launch.launch import RunProgress, error_messages, parse_progress
 from bench.run.pace import Pace
 from bench.run.screen import Screen
+from busbar.aliases import ROOMS
 from busbar.errors import ProbeError, RankFailure, ReportError, Unavailable, Unsupported
 from tests.conftest import REPO, Mpi, Run
 from tests.reports.runs import changed, records, to_jsonl
@@ -31,10 +32,11 @@ def test_importing_it_is_instant(run: Run) -> None:
     """Rule: `import busbar` loads nothing but itself; what it offers is listed."""
     code = (
         "import sys; before = set(sys.modules); import busbar; "
-        "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}), dir(busbar)[-4:])"
+        "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}), dir(busbar))"
     )
     done = run(sys.executable, "-c", code)
-    assert done.stdout == "['busbar'] ['load', 'pick', 'run', 'topology']\n", done
+    listed = ["__doc__", "__version__", *ROOMS, "load", "pick", "run"]
+    assert done.stdout == f"['busbar'] {sorted(listed)}\n", done
     with pytest.raises(AttributeError, match="no attribute 'runn'"):
         _ = busbar.runn
 
@@ -74,6 +76,8 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"help": True}, "no option 'help'"),
         ("allreduce", {"ranks": [2, 0]}, "0 ranks; at least 1"),
         ("allreduce", {"ranks": "2,two"}, "'two': that is no whole number"),
+        ("allreduce", {"ranks": 3.5}, "'3.5': that is no whole number"),
+        ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
     ],
 )
 def test_what_cannot_be_is_an_exception(
@@ -120,8 +124,27 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     assert "{" not in page and all(text in page for text in ("<th>tree</th>", "1M", "<b>"))
     assert "ring" in str(rows) and "next takes" in rows.answer
     assert "ring" in repr(rows) and len(rows[:2]) == 2 and isinstance(rows[:2], MeasuredRows)
+    assert "allreduce ring, 2 ranks, 1024 bytes" in repr(rows[0]) and len(repr(rows[0])) < 100
+    assert list(rows.frame())[:5] == ["collective", "algorithm", "ranks", "size", "placement"]
+    assert set(dir(busbar)) >= set(busbar.__all__) and "install" not in dir(busbar)
     with pytest.raises(ReportError, match="no such"):
         busbar.load(tmp_path / "no such")
+    with pytest.raises(ReportError, match="no file to read"):
+        busbar.load()
+    with pytest.raises(Unsupported, match="no form 'foo'; there are: svg"):
+        rows.figures("foo")
+
+
+def test_rows_print_what_the_command_shows(run: Run, tmp_path: Path) -> None:
+    """Rule: ``str()`` of rows has the answer and the warnings of ``reports show``."""
+    path = tmp_path / "run.jsonl"
+    crowded = [changed(one, ranks_per_core=2.0) for one in records(["ring", "tree"], [4], [1024])]
+    path.write_bytes(to_jsonl(crowded))
+    rows = busbar.load(path)
+    shown = run(sys.executable, "-m", "reports", "show", str(path))
+    assert any("waiting for a core" in one for one in rows.warnings)
+    for line in (*rows.answer.splitlines(), *rows.warnings):
+        assert line in str(rows) and line in shown.stdout + shown.stderr
 
 
 def test_maps_and_picks(tmp_path: Path) -> None:
@@ -136,6 +159,8 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     assert len(picked.alternatives) == 2 and "<pre>" in picked._repr_html_()
     with pytest.raises(ProbeError, match="4 GPUs wanted, 3"):
         busbar.pick(4, path)
+    with pytest.raises(Unsupported, match="no objective"):
+        busbar.pick(2, path, objective="rng")
 
 
 class TestListening:

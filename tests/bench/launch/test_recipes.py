@@ -82,6 +82,8 @@ def test_what_starts_its_ranks_is_started_once(stub: Path) -> None:
     busbar, about = [str(stub / "busbar here")], ("a", 2, 1, 0, 1)
     script = slurm(Job(["qualify", "--seed", "3"], *about), busbar, "pmix", "")
     assert _started(script, stub)[1:] == ["qualify", "--launcher-option=--mpi=pmix", "--seed", "3"]
+    script = slurm(Job(["qualify"], "a", 2, 8, 8, 1), busbar, "pmix", "")
+    assert "--ranks-per-host=8" in _started(script, stub)
     script = slurm(Job(["allreduce", "--ranks=4"], *about), busbar, "pmix", "")
     assert _started(script, stub) == [*busbar, "allreduce", "--ranks=4"]
 
@@ -222,7 +224,9 @@ def test_containers_have_the_same_steps(extra: str) -> None:
         (["mpijob", "--name", "A b", "--", "all"], "small letters"),
         (["mpijob", "--image", "a b", "--", "all"], "no name of an image"),
         (["container", "--cuda", "9"], "--cuda"),
-        (["slurm", "--mpi", "pmix", "--", "all", "\x1b[2J"], "control characters"),
+        (["slurm", "--mpi", "pmix", "--", "qualify", "\x1b[2J"], "control characters"),
+        (["slurm", "--", "allreduce", "--frob"], "arguments: --frob"),
+        (["mpijob", "--", "allreduce", "-g", "1"], "say how many a node has: --gpus G"),
     ],
 )
 def test_what_is_no_recipe_is_refused(argv: list[str], said: str) -> None:
