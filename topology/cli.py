@@ -115,10 +115,13 @@ def _print_map(topology: Topology, options: ShowCommand) -> None:
             terminal.matrix_text(topology, underline=sys.stdout.isatty()),
         )
         if not any(cell not in "X?" for row in topology.matrix() for cell in row):
-            # No source states what connects the GPUs, so the measured rates are shown, too.
+            # No source states what connects the GPUs, so what else is known is shown.
             from topology.views import measured
 
             rates = (measured.text(topology), measured.host_rates(topology))
+            facts = measured.links_and_peers(topology)
+            if facts:
+                shown = f"no source states what connects these GPUs\n\n{facts}"
             shown = "\n".join(filter(None, (shown, *rates)))
         out.write(shown)
 

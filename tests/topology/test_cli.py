@@ -19,6 +19,7 @@ from topology.views import terminal
 
 from .conftest import Loaded
 from .machines import dgx_1v, field_report, switched
+from .texts import NVLINK, P2P
 
 
 @pytest.fixture
@@ -123,6 +124,22 @@ def test_bad_input_is_one_line_and_status_2(
     lines = shown.err.splitlines()
     assert len(lines) == 1
     assert said in lines[0]
+
+
+def test_links_and_peers_are_shown_where_no_path_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a map of NVLink status or peer access alone shows these, not question marks."""
+    for text, lines in (
+        (NVLINK, [f"GPU{n}  1 NVLink of 25.00 GB/s each way" for n in (0, 1)]),
+        (P2P, ["     GPU0 GPU1", "GPU0    -  CNS", "GPU1  CNS    -"]),
+    ):
+        path = tmp_path / "text.txt"
+        path.write_text(text)
+        assert topology_main([str(path)]) == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith("no source states what connects") and "?" not in shown
+        assert all(line in shown.splitlines() for line in lines), shown
 
 
 def test_text_of_powershell_is_read(

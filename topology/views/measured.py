@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from busbar.tables import render_lines
+from busbar.tables import Column, render_lines
 from busbar.terminal import make_lines_printable, make_printable
 from busbar.units import two_decimals
 from topology.model.measured import (
@@ -59,6 +59,32 @@ def host_rates(topology: Topology) -> str:
         ]
         lines += [f"{gpu.id}  {', '.join(words)}"] if words else []
     return make_lines_printable("\n".join(["copies, GB/s", *lines, ""]) if lines else "")
+
+
+def links_and_peers(topology: Topology) -> str:
+    """Return a line per GPU with its active NVLinks, and a matrix of peer access; or empty.
+
+    For maps of which no source states what connects the GPUs.
+    """
+    lines = []
+    for gpu in topology.gpus:
+        links, rate = gpu.number("nvlinks"), gpu.number("nvlink_rate")
+        if links is not None:
+            each = f" of {two_decimals(rate * 1e-9)} GB/s each way" if rate else ""
+            lines.append(f"{gpu.id}  {links:g} NVLink{'s' * (links != 1)}{each}")
+    lines += [""] * bool(lines)
+    ids = [gpu.id for gpu in topology.gpus]
+    if any(topology.pair(a, b, "p2p_read") for a in ids for b in ids):
+        columns: list[Column] = [("", "left", ids)]
+        for b in ids:
+            cells = [str(topology.pair(a, b, "p2p_read") or "-") for a in ids]
+            columns.append((b, "right", cells))
+        lines += ["peer access (read), row to column", *render_lines(columns, gap=" ")]
+        lines += [
+            "NS: not supported, CNS: by the chipset, GNS: by the GPU, TNS: by the topology",
+            "",
+        ]
+    return make_lines_printable("\n".join(lines))
 
 
 def _matrix(
