@@ -81,7 +81,7 @@ def links_and_peers(topology: Topology) -> str:
             columns.append((b, "right", cells))
         lines += ["peer access (read), row to column", *render_lines(columns, gap=" ")]
         lines += [
-            "NS: not supported, CNS: by the chipset, GNS: by the GPU, TNS: by the topology",
+            "NS: not supported, by the chipset (CNS), GPU (GNS), topology (TNS)",
             "",
         ]
     return make_lines_printable("\n".join(lines))
