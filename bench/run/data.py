@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.options.argument_types import Checks
-from bench.timing.starts import Arrived
 from busbar.errors import Unsupported
 from collectives.execution.transport import Action, Array, Spans, Start, Wrapper, unwatched
 from collectives.schedule.dtypes import limits
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, scale
+
+if TYPE_CHECKING:
+    from bench.options.argument_types import Checks
+    from bench.timing.starts import Arrived
 
 _M = 65521  # prime, so that shifts by any rank and block visit every value
 _RANK_STRIDE, _BLOCK_STRIDE, _TURN_STRIDE = 7919, 104729, 15485863

@@ -6,19 +6,21 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.options.arrival import ZERO, ArrivalPattern
-from bench.options.options import Options
 from bench.timing.clock import CommonClock, Skew, skew
 from busbar.errors import Unsupported
 from busbar.host import hostname
 from collectives.execution.transport import Action, Floats, Spans, Start, Transport
 from collectives.execution.world import How, Json, World
 from reports.records.measurement import LAST, OPERATION, Record, Window
+
+if TYPE_CHECKING:
+    from bench.options.options import Options
 
 # More than this share of iterations begun too late by some rank, and windows grow.
 _LOST = 0.1

@@ -17,7 +17,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from xml.parsers import expat
-from xml.sax.saxutils import quoteattr
 
 from busbar.errors import Unsupported
 from busbar.terminal import make_printable
@@ -327,6 +326,8 @@ class _Reader:
 
 
 def _element(tag: str, indent: int, end: str, **attributes: object) -> str:
+    from xml.sax.saxutils import quoteattr  # loads urllib, which takes as long as numpy
+
     text = " ".join(f"{key}={quoteattr(str(value))}" for key, value in attributes.items())
     return f"{'  ' * indent}<{tag} {text}{end}>"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from xml.sax.saxutils import quoteattr
 
 from busbar.cpulist import from_mask, mask, members
 from busbar.errors import ProbeError
@@ -531,6 +530,8 @@ def _element(
     tag: str, attributes: Mapping[str, object], depth: int, inner: list[str] | None = None
 ) -> list[str]:
     """The lines of an element, as NCCL dumps them; without ``inner`` the element is empty."""
+    from xml.sax.saxutils import quoteattr  # loads urllib, which takes as long as numpy
+
     text = "".join(f" {k}={quoteattr(str(v))}" for k, v in attributes.items() if v is not None)
     head, indent = f"<{tag}{text}", "  " * depth
     if inner is None:
