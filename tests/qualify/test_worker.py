@@ -56,6 +56,14 @@ def test_how_a_rank_ended_is_sent(body: str, event: str, status: int, detail: st
     assert (ended.event, ended.status, ended.detail) == (event, status, detail)
 
 
+def test_a_rank_loads_only_what_measures() -> None:
+    """Rule: a qualification starts hundreds of ranks: none loads more than it needs."""
+    unused = ("bench.options.options", "collectives.formats.load", "urllib.request", "pandas")
+    code = f"import bench.qualify.measures, sys; print([m for m in {unused} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done
+
+
 def test_a_rank_that_is_late_is_ended() -> None:
     """After its seconds the guard kills the rank, though nobody asks for it."""
     process = _guarded("import time; time.sleep(600)", TASK._replace(seconds=0.5))

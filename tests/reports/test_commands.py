@@ -22,7 +22,9 @@ def test_every_command_says_what_it_does(name: str) -> None:
 
 def test_listing_the_commands_is_light() -> None:
     """Rule: the command line starts without the libraries that single commands need."""
-    heavy = "{'pandas', 'matplotlib', 'mpi4py', 'plotly', 'scipy', 'yaml', 'rich'}"
+    heavy = (
+        "{'pandas', 'matplotlib', 'mpi4py', 'plotly', 'scipy', 'yaml', 'rich', 'urllib.request'}"
+    )
     code = (
         "import sys\nfrom tests.command import reports_main as main\n"
         "main(['--help'])\n"
@@ -52,6 +54,17 @@ def test_a_missing_library_is_a_sentence(
     said = cli(*command, status=3).err.splitlines()
     assert f"{library} is not installed; {extra('reports')}" in said[-1]
     assert [p.name for p in tmp_path.iterdir()] == ["RUN"]
+
+
+def test_the_table_alone_lists_its_commands() -> None:
+    """Rule: `busbar reports` is its help, as `busbar` is, and no error."""
+    assert cli().out == cli("--help").out
+
+
+def test_quiet_prints_the_answer_alone(run_file: Path) -> None:
+    """Rule: `show --quiet` prints the last lines of `show`, which begin with the fastest."""
+    shown, answer = cli("show", str(run_file)).out, cli("show", str(run_file), "--quiet").out
+    assert answer.startswith("the fastest of") and shown.endswith(answer) and answer != shown
 
 
 @pytest.fixture
