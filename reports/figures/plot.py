@@ -113,7 +113,7 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
         0, 1.06 * max(float(y) for line in axes.lines for y in np.asarray(line.get_ydata()))
     )
     axes.set_ylabel("busbw (GB/s)")
-    _legend(axes, "band: 95 % interval", "dotted: fit", *_marks(series))
+    _legend(axes, "band: 95 % interval", *_fit_note(axes, "dotted: fit"), *_marks(series))
     return True
 
 
@@ -133,6 +133,11 @@ def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Measurement]) -> None:
     factor = (r.busbw_bytes_per_s or 0) * (r.time_s or 0) / (r.size or 1) / 1e9
     rates = [factor * size / time for size, time in zip(fit.sizes, fit.times, strict=True)]
     axes.plot(fit.sizes, rates, color=s.style["color"], linewidth=0.9, linestyle=":", alpha=0.9)
+
+
+def _fit_note(axes: Axes, text: str) -> list[str]:
+    """The legend's text on fits if one was drawn."""
+    return [text] * any(line.get_linestyle() == ":" for line in axes.lines)
 
 
 def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
@@ -161,8 +166,8 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
     times_axis(axes)
     axes.set_ylabel("time")
     # Lines run from corner to corner, so that a legend has no room inside.
-    notes = ("bar: 95 % interval", "dotted: fit alpha + size / rate, by ranges")
-    _legend(axes, *notes, *_marks(series), below=True)
+    fit_note = _fit_note(axes, "dotted: fit alpha + size / rate, by ranges")
+    _legend(axes, "bar: 95 % interval", *fit_note, *_marks(series), below=True)
     return True
 
 
