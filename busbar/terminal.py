@@ -78,7 +78,10 @@ def styled_stream(stream: TextIO) -> TextIO:
 
 @contextlib.contextmanager
 def plain_streams() -> Iterator[None]:
-    """A context in which standard output and standard error are `PlainStream` objects."""
+    """A context in which standard output and error write printable characters only.
+
+    See `PlainStream`.
+    """
     before = sys.stdout, sys.stderr
     plain = [s if isinstance(s, PlainStream) else PlainStream(s) for s in before]
     sys.stdout, sys.stderr = cast("tuple[TextIO, TextIO]", tuple(plain))

@@ -240,7 +240,11 @@ def _cores(topology: Topology) -> list[list[int]]:
 
 
 def _units(topology: Topology, cpus: set[int]) -> list[list[list[int]]]:
-    """Runs of units to divide between ranks; a unit is a core's CPUs, or one CPU without cores."""
+    """The units to divide between ranks, in groups: a unit is the CPUs of a core, all in one group.
+
+    If the map does not list the cores of these CPUs, a unit is one CPU, and a group is a range of
+    adjacent CPUs.
+    """
     cores = [[cpu for cpu in core if cpu in cpus] for core in _cores(topology)]
     cores = [core for core in cores if core]
     if cpus and {cpu for core in cores for cpu in core} == cpus:

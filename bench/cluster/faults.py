@@ -23,7 +23,10 @@ class Shell(NamedTuple):
 
     @property
     def script(self) -> str:
-        """A line of sh that runs before the remote shell enters the host."""
+        """A line of sh that makes the remote shell of the host fail or wait.
+
+        The cluster's ssh runs it before it enters the host's network namespace.
+        """
         if isinstance(self.answer, str):
             return f"echo {shlex.quote(_REFUSED.format(f'host{self.host}'))} >&2; exit 255"
         return _WAIT.format(f"{self.answer:g}")
@@ -38,7 +41,7 @@ class Variable(NamedTuple):
 
     @property
     def script(self) -> str:
-        """A line of sh that runs before the remote shell enters the host."""
+        """A line of sh that sets the variable; see `Shell.script`."""
         return f"export {self.name}={shlex.quote(self.value)}"
 
 

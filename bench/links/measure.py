@@ -74,10 +74,11 @@ class PairTimer:
 
         ``quantity`` is ``latency`` (nbytes from a pair's first rank to its second and back),
         ``bandwidth`` (from first to second), ``bandwidth_both`` (both ways at once), or one of
-        `topology.model.measured.SWEPT`, timed as described there. The first rank of a pair gets the
-        seconds of each repetition, for one message each way; all other ranks get an empty list. The
-        time is that of the slower rank of the pair, for ``first`` that of the slowest of all ranks.
-        For bandwidths a repetition is a window of messages (`bench.links.exchange.pattern`).
+        `topology.model.measured.SWEPT`, timed as described there. A repetition of a latency is one
+        message there and one back; of a bandwidth it is a window of messages
+        (`bench.links.exchange.pattern`). The first rank of a pair gets the seconds of each
+        repetition, and all other ranks an empty list. They are those of the slower rank of the
+        pair; of the quantity ``first``, those of the slowest of all ranks.
         """
         if quantity == "trip":
             return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]

@@ -164,7 +164,10 @@ class Engine:
 
 @contextlib.asynccontextmanager
 async def _interruptible(remedy: str) -> AsyncIterator[None]:
-    """Cancel the current task at SIGINT, SIGTERM or SIGHUP, and raise Interrupted."""
+    """Cancel the current task at SIGINT, SIGTERM or SIGHUP, and raise Interrupted.
+
+    ``remedy``: the end of the error's message.
+    """
     task, loop, received = asyncio.current_task(), asyncio.get_running_loop(), list[int]()
     assert task is not None
 

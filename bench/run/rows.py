@@ -78,7 +78,10 @@ class Case:
         return Layout(self.spec, nranks, self.spec.parts(nranks), self.root)
 
     def fitting(self, nranks: int, need: int, free: int) -> int:
-        """The largest power of two of bytes that would fit, estimated by proportion."""
+        """The largest size in bytes, a power of two, that would fit into ``free`` bytes of memory.
+
+        ``need``: the bytes that a row of the present size needs; the estimate is proportional.
+        """
         size = self.spec.total(nranks) * int(np.max(self.elements)) * self.dtype.itemsize
         bound = max(1, size * free // need)
         return 1 << (int(bound).bit_length() - 1)

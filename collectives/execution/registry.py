@@ -107,7 +107,7 @@ class Entry:
 
     @property
     def makes_ranks(self) -> bool:
-        """True if its ranks are threads that it starts itself."""
+        """True if the ranks of the transport are threads of one process, which it starts."""
         return self.worlds == ("inproc",)
 
 

@@ -49,7 +49,10 @@ class Effort(NamedTuple):
     work: float
 
     def check(self, what: str) -> None:
-        """Raise Unsupported if this is more than the limits."""
+        """Raise Unsupported if a simulation would need too much memory or too many messages.
+
+        ``what``: what is to be simulated, for the message.
+        """
         if self.nbytes > MOST_BYTES:
             raise Unsupported(
                 f"{what} would take about {format_bytes(self.nbytes)} of memory to simulate; at"

@@ -65,9 +65,10 @@ class Volumes(NamedTuple):
 
 @dataclass(frozen=True)
 class Pattern:
-    """The messages of a step, as exchanges that have no pair in common, with their volumes.
+    """The messages of a step in exchanges (sets of senders with receivers), with their volumes.
 
-    ``local``: chunks that each of ``local_ranks`` adds inside the rank.
+    No pair of sender and receiver is in two exchanges. ``local``: chunks that each of
+    ``local_ranks`` adds from its own memory, without a message.
     """
 
     parts: tuple[Volumes, ...]
@@ -301,7 +302,7 @@ class Flows:
 
 
 def flows_of(traffic: Traffic, machine: Network) -> Flows:
-    """Route all messages. Raises Unsupported if the network has too few places."""
+    """Route all messages. Raises Unsupported if the network has fewer places than ranks."""
     exchanges = traffic.exchanges
     src, dst, times = (
         np.concatenate([*map(attrgetter(name), exchanges), np.empty(0, np.int32)])

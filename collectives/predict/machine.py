@@ -335,7 +335,10 @@ _BLOCK = 1 << 16
 
 
 def message_slices(size: int, least: int = 0) -> list[slice]:
-    """Slices of messages that fit into a cache, or of ``least`` messages if that is more."""
+    """Divide ``size`` messages into slices of consecutive ones, so that arrays fit into a cache.
+
+    ``least``: the least number of messages in a slice but the last.
+    """
     block = max(_BLOCK, least)
     return [slice(at, at + block) for at in range(0, size, block)]
 

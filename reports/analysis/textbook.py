@@ -81,11 +81,14 @@ class Growth:
 def grown(
     algorithm: str, size: int, points: Mapping[int, Samples], volume: Callable[[int], float]
 ) -> Growth | None:
-    """Fit the growth over rank counts (one sample per run for each); None for fewer than two.
+    """Fit how the time of an algorithm grows with the number of ranks; None for fewer than two.
 
-    The interval is the union of two. One is of percentiles over resampled medians
+    ``points``: for each rank count, the times of every run. ``volume``: the bytes through the
+    busiest port by the textbook, in units of the size, for a rank count. The interval is the union
+    of two. One is of percentiles over resampled medians
     (`reports.statistics.inference.drawn_medians`). The other, from three rank counts on, is
-    Student's t on the residuals of the fit: iterations do not show how launches differ.
+    Student's t on the residuals of the fit, since iterations of one launch do not show how much
+    launches differ.
     """
     counts = sorted(points)
     if len(counts) < 2:

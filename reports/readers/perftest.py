@@ -57,7 +57,7 @@ class _Table:
         return "_".join(word for word in (verb, both, what) if word)
 
     def begin(self, source: str, number: int) -> None:
-        """Begin the run of the rows below a header."""
+        """Make the run of the rows that follow a header; ``number``: of the run in the file."""
         program = f"ib_{self.verb}_{self.what}" if self.verb else "perftest"
         devices = (self.facts["Device"],) if "Device" in self.facts else ()
         self.run = Run(source, number, FORMAT, program, "perftest", devices=devices)

@@ -47,7 +47,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Rende
 
 
 def beside(comparisons: Sequence[Comparison]) -> list[Column]:
-    """A column ``base -> new`` for each further quantity that some row has."""
+    """A column ``base -> new`` for each quantity that some row has beside the compared one."""
     rows = [row for c in comparisons for row in (c.row.base, c.row.new)]
     return [
         (

@@ -44,9 +44,9 @@ def lines(source: str, text: str) -> list[str]:
 
 
 def loaded(source: str, text: str, skipped: int = 0) -> Any:
-    """Parse JSON. Raises ProbeError; ``skipped``: the number of lines before the text.
+    """Parse JSON. Raises ProbeError, also for an integer of more than 64 bits.
 
-    Integers have 64 bits: no count, size or index of a machine needs more.
+    ``skipped``: the number of lines before the text, for line numbers in messages.
     """
     try:
         return json.loads(bounded(source, text), parse_int=_whole)

@@ -6,6 +6,6 @@ from collectives.schedule.schedule import Schedule, Step
 
 
 def one_shot(n: int) -> Schedule:
-    """1 step; n−1 vectors each way: the least latency, the most bytes."""
+    """1 step, in which every rank sends its vector to all others; n−1 vectors each way."""
     step = Step(lambda: moves(*everyone(n), 0, reduce=True))
     return Schedule(n, 1, (step,) if n > 1 else ())

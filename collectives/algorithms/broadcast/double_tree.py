@@ -18,9 +18,10 @@ def _below(n: int) -> Schedule:
 
 
 def double_tree(n: int, root: int = 0, segments: int = 8) -> Schedule:
-    """Depth + segments − 1 steps, depth ≤ ⌈lg n⌉ + 1; the vector at most once out and once in.
+    """Depth + segments − 1 steps, depth ≤ ⌈lg n⌉ + 1; a rank sends and receives ≤ 1 vector.
 
-    Raises Unsupported for fewer than one segment.
+    Two binary trees broadcast half of the vector each, in ``segments`` parts. Raises
+    Unsupported for fewer than one segment.
     """
     if segments < 1:
         raise Unsupported(f"double_tree: segments={segments}; at least 1 is needed")

@@ -6,7 +6,7 @@ from collectives.schedule.schedule import Schedule
 
 
 def double_tree(n: int, root: int = 0, segments: int = 8) -> Schedule:
-    """Depth + segments − 1 steps; the vector at most once out and once in.
+    """Depth + segments − 1 steps; a rank sends and receives at most one vector.
 
     Raises Unsupported for fewer than one segment.
     """

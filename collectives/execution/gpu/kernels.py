@@ -45,7 +45,7 @@ AVERAGE = "kAverage"  # for a pass that adds all ranks' contributions
 
 
 def source() -> str:
-    """The CUDA C++ of the kernels between messages; `options` fix the type and the operation."""
+    """The CUDA C++ of the kernels that copy and reduce; `options` set type and operation."""
     return cuda_source("between.cu")
 
 

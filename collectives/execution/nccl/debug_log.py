@@ -22,7 +22,10 @@ _MOST = 1 << 20  # most bytes of the log to read at once
 
 
 def parse(text: str) -> dict[str, str | int]:
-    """The last choice in a piece of NCCL's output; empty if there is none."""
+    """NCCL's last choice in a piece of its output: algorithm, protocol and number of channels.
+
+    Empty if there is none.
+    """
     choices = _CHOICE.findall(text)
     if not choices:
         return {}

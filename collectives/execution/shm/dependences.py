@@ -136,10 +136,10 @@ def _works(tasks: list[Task], nranks: int) -> tuple[list[_Entry], list[int]]:
 
 
 def _put(entries: list[_Entry]) -> list[Work]:
-    """The passes, with every plain message stored by its sender (put).
+    """The passes of `_works`, changed so that senders store messages that are only copied (put).
 
-    In the result of `_works`, receivers load every message (get). Messages of one step from one
-    place become one pass of their sender.
+    In the result of `_works`, receivers load every message (get). Messages that are reduced stay as
+    they are. Messages of one step from the same part of a buffer become one pass of their sender.
     """
     put: list[Work] = []
     sends: dict[tuple[_When, Place, int], Work] = {}

@@ -22,9 +22,10 @@ MEMORIES = ("auto", "memfd", "windows")
 
 
 class Windows(Memory):
-    """See `collectives.execution.shm.memory.Memory` for the methods.
+    """Memory that the ranks of a host share through windows of MPI (MPI_Win_allocate_shared).
 
-    Raises Unavailable unless ``world`` is MPI's.
+    See `collectives.execution.shm.memory.Memory` for the methods. Raises
+    Unavailable unless ``world`` is MPI's.
     """
 
     collective = True
