@@ -26,7 +26,7 @@ def __getattr__(name: str) -> "Any":
         from busbar.installation import busbar_version
 
         return busbar_version()
-    if name in ROOMS and name not in _DOORS:
+    if name == "errors" or (name in ROOMS and name not in _DOORS):
         from importlib import import_module
 
         return import_module(f"busbar.{name}")
@@ -40,4 +40,4 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, "__doc__", "__version__", *ROOMS})
+    return sorted({*__all__, "__doc__", "__version__", "errors", *ROOMS})

@@ -133,8 +133,9 @@ class Parser(argparse.ArgumentParser):
     def words(self, values: Mapping[str, object], of: str = "") -> list[str]:
         """The command line that sets options to ``values``, given by the options' long names.
 
-        A true value adds a switch; lists are joined by commas. Raises Unsupported if no option has
-        a name; ``of``: the beginning of that message.
+        A true value adds a switch; items of lists, ranges and arrays are joined by commas; None
+        leaves the default. Raises Unsupported if no option has a name, or for a list without items;
+        ``of``: the beginning of these messages.
         """
         known: dict[str, tuple[str, argparse.Action]] = {}
         for action in self._actions:
@@ -151,6 +152,10 @@ class Parser(argparse.ArgumentParser):
                     f"{whose}no option {name[:_SHOWN]!r}{meant} {self.prog} --help lists all"
                 )
             flag, action = known[name]
+            if value is None:
+                continue
+            if not _text(value) and not isinstance(value, str):
+                raise Unsupported(f"{of or flag}: {name} has no items")
             if action.nargs == 0:
                 words += [flag] if value else []
             else:
@@ -189,7 +194,8 @@ class Parser(argparse.ArgumentParser):
             meant = f"; did you mean -e {sizes[0]}?"
         elif self._left and self._left[0].isidentifier() and "algorithm" in known:
             meant = f"; did you mean -A {self._left[0]}?"
-        raise Unsupported(f"{message}{meant}; see {self.prog} --help")
+        # A program would see argparse's own exceptions above this one.
+        raise Unsupported(f"{message}{meant}; see {self.prog} --help") from None
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if speaks():
@@ -201,7 +207,9 @@ def _text(value: object) -> str:
     """An option's value as the text of a command line."""
     if isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, type):  # such as numpy.float32
+        return value.__name__
+    if isinstance(value, Iterable) and not isinstance(value, (str, Path)):
         return ",".join(map(str, value))
     return str(value)
 

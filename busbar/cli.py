@@ -12,8 +12,13 @@ from busbar.completion import completing
 from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
-#: Names of OSU's benchmarks, and the benchmark of Busbar that measures the same.
-_ELSEWHERE = dict.fromkeys(("latency", "bandwidth", "osu_latency", "osu_bw", "osu_bibw"), "pt2pt")
+#: Names of OSU's benchmarks, and commands of a package: what measures or does the same.
+_ELSEWHERE = {
+    **dict.fromkeys(("latency", "bandwidth", "osu_latency", "osu_bw", "osu_bibw"), "pt2pt"),
+    **{name: f"reports {name}" for name in ("show", "plot", "compare", "history", "html", "md")},
+    **{name: f"topology {name}" for name in ("check", "pick")},
+    **{name: f"collectives {name}" for name in ("list", "cost", "simulate", "verify")},
+}
 #: Packages that have several commands; errors of these begin with the package's name.
 ROOMS = ("topology", "collectives", "reports")
 #: All commands except the benchmarks: a summary, and where the command is defined.

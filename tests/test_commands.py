@@ -111,6 +111,8 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["topology", "--frob"], "--frob; did you mean --from?; see python -m topology --help"),
     (["collectives", "list", "--frob"], "--frob"),
     (["reports", "show", "RUN", "--frob"], "unrecognized arguments: --frob"),
+    (["plot", "RUN"], "did you mean reports plot?"),
+    (["reports", "plot", "RUN", "--out", "a.png"], "--out names a folder: --out . --format png"),
     (["reports", "RUN"], "is it python -m reports show"),
     (["allreduce", "ring"], "did you mean -A ring?"),
     (["collectives", "show", "rnig"], "no algorithm 'rnig'; did you mean ring?"),

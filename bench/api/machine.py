@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 
 from busbar.arguments import unknown
+from busbar.errors import Unsupported
 from topology.diagnostics import Finding, check
 from topology.model.topology import Topology
 from topology.placement import text as pick_text
@@ -37,7 +38,7 @@ class MachineMap:
         k: int,
         *,
         objective: str = "ring",
-        exclude: Sequence[str] = (),
+        exclude: str | int | Sequence[str | int] = (),
         busy: bool = False,
         alternatives: int = 5,
     ) -> Picked:
@@ -45,7 +46,10 @@ class MachineMap:
         known = [one.value for one in Objective]
         if objective not in known:
             raise unknown("objective", objective, known)
-        pool = available(self.topology, exclude, busy)
+        if not isinstance(k, int):
+            raise Unsupported(f"k is a number of GPUs, not {k!r}")
+        named = [exclude] if isinstance(exclude, (str, int)) else exclude
+        pool = available(self.topology, list(map(str, named)), busy)
         return Picked(ranked(self.topology, k, Objective(objective), pool, alternatives))
 
     def __repr__(self) -> str:
@@ -112,7 +116,7 @@ def pick(
     k: int,
     *files: str | Path,
     objective: str = "ring",
-    exclude: Sequence[str] = (),
+    exclude: str | int | Sequence[str | int] = (),
     busy: bool = False,
     alternatives: int = 5,
 ) -> Picked:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from busbar.arguments import unknown
-from busbar.errors import MissingLibrary, ReportError
+from busbar.errors import MissingLibrary, ReportError, Unsupported
 from busbar.files import FIGURE_FORMS
 from busbar.units import format_rate, format_seconds, format_size
 from reports.analysis.cautions import warnings_of
@@ -43,7 +43,7 @@ class MeasuredRows(Sequence[Measurement]):
 
     A sequence of `reports.records.measurement.Measurement` (seconds, bytes, bytes per second).
     ``notes``: remarks of the readers and the run. ``str()`` gives the tables, the answer and the
-    warnings, as ``busbar reports show`` prints them. A notebook shows tables and a plot.
+    warnings, as ``busbar reports show`` prints them. A notebook shows a plot, too.
     """
 
     def __init__(self, rows: Iterable[Measurement], notes: Iterable[str] = ()) -> None:
@@ -117,11 +117,16 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __str__(self) -> str:
         shown = texts(over_launches(folded(self.rows)), _WIDTH)
-        return "\n".join([*shown, *filter(None, [self.answer]), *self.warnings])
+        return "\n".join([*shown, *self._remarks()])
+
+    def _remarks(self) -> list[str]:
+        """The answer, the warnings and the notes, as lines."""
+        return [*self.answer.splitlines(), *self.warnings, *self.notes]
 
     def _repr_html_(self) -> str:
-        """Tables of algorithms by size, and the plot of bus bandwidth if it can be drawn."""
-        return "".join([*map(_table, _groups(self.rows)), *self._drawn()])
+        """Tables by size and algorithm, answer, warnings, and the plot of busbw if there is one."""
+        remarks = f"<pre>{escape(chr(10).join(self._remarks()))}</pre>"
+        return "".join([*map(_table, _groups(self.rows)), remarks, *self._drawn()])
 
     def _drawn(self) -> Iterator[str]:
         try:
@@ -139,6 +144,8 @@ def load(*paths: str | Path, ranks: int | None = None) -> MeasuredRows:
 
     ``ranks``: the number of ranks, for logs that do not state it. Raises ReportError.
     """
+    if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
+        raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
     if not paths:
         raise ReportError("busbar.load: no file to read")
     readings = [read(path, ranks) for path in paths]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+from msgspec import structs
 
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
@@ -57,14 +60,18 @@ def run(
     if launched() is not None:
         raise Unsupported("busbar.run starts ranks of its own; call it without mpirun")
     if collective not in names():
-        raise unknown("collective", collective, names())
+        raise unknown("collective", str(collective), names())
     if options.get("dry_run"):
         raise Unsupported("busbar.run: a dry run prints a plan; use the command with --dry-run")
     named = {"algorithm": algorithms, "sizes": sizes}
     more = {**options, **{name: value for name, value in named.items() if value is not None}}
     argv = make_parser(collective).words(more, "busbar.run")
     usual = max(2, len(cores()))
-    given = [usual] if ranks is None else ranks if isinstance(ranks, (list, tuple)) else [ranks]
+    given: list[object] = [usual if ranks is None else ranks]
+    if isinstance(ranks, Iterable) and not isinstance(ranks, str):
+        given = list(ranks)
+    if not given:
+        raise Unsupported("busbar.run: ranks has no items")
     counts: list[int] = []
     for text in map(str, given):  # all of them before anything is started
         counts += parse([*argv, "--ranks", text], collective).rank_list
@@ -94,4 +101,9 @@ def run(
                 raise kind(errors[-1] if errors else f"ended with status {ended.status}")
             notes += errors
         measured = load(rows)
-    return MeasuredRows(measured.rows, (*measured.notes, *notes))
+    source = str(out or "busbar.run")  # in place of the file that is gone
+    runs = {id(row.run): replace(row.run, source=source) for row in measured}
+    return MeasuredRows(
+        (structs.replace(row, run=runs[id(row.run)]) for row in measured),
+        (*measured.notes, *notes),
+    )

@@ -116,10 +116,7 @@ def sentence(ranges: Sequence[Stretch]) -> str:
     )
     if len(lows) < len(ratios):  # of some sizes no interval is known
         return f"{best.name} may be no faster than {other} {at}"
-    times, within = (
-        _factor(geometric_mean(middles)),
-        f"{_factor(min(lows))} to {_factor(max(highs))}",
-    )
+    times, within = _factor(geometric_mean(middles)), _interval(min(lows), max(highs))
     if _tells_nothing(min(lows), max(highs)):
         return f"{_CANNOT_TELL} whether {best.name} is faster than {other} {at}"
     if min(lows) <= 1:
@@ -164,7 +161,7 @@ def _port_sentence(
     sides = [[r for r in side if r.size == size] for side in (servers, rings)]
     ratio, low, high = time_ratio(*sides)
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
-    interval = "" if low is None or high is None else f" ({_factor(low)} to {_factor(high)})"
+    interval = "" if low is None or high is None else f" ({_interval(low, high)})"
     if low is not None and high is not None and _tells_nothing(low, high):
         took = f"{_CANNOT_TELL} whether ps takes longer than {ring}"
     else:
@@ -224,6 +221,13 @@ def _span(values: Sequence[float]) -> str:
     if max(values) >= _OPEN * min(values):
         return f"{low}x or more"
     return f"{low}x" if low == high else f"{low}-{high}x"
+
+
+def _interval(low: float, high: float) -> str:
+    """An interval of a ratio in a sentence."""
+    if high >= _OPEN * low:
+        return f"{_factor(low)} or more"
+    return f"{_factor(low)} to {_factor(high)}"
 
 
 def _tells_nothing(low: float, high: float) -> bool:

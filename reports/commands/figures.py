@@ -37,6 +37,9 @@ class PlotCommand(MachineOptions, RunOptions, Command):
         from reports.records.measurement import STEP
 
         limit = None if self.limit is None else parse_rate(self.limit)
+        if self.out.suffix.removeprefix(".") in FIGURE_FORMS and not self.out.is_dir():
+            folder, form = self.out.parent, self.out.suffix[1:]
+            raise ReportError(f"{self.out}: --out names a folder: --out {folder} --format {form}")
         if not self.out.is_dir() and (self.out.exists() or not self.out.parent.is_dir()):
             raise ReportError(f"{self.out}: is no folder, and none can be made there")
         machine = read_machine(self.topology) if self.topology else None

@@ -41,7 +41,9 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         choices=("table", "csv", "json", "md"),
     )
 
-    quiet: bool = switch("--quiet  only the closing answer of each file")
+    quiet: bool = switch(
+        "--quiet  only the closing answer of each file; warnings go to standard error"
+    )
 
     def run(self) -> int:
         """Print each file's tables. Returns 1 if an expectation is missed."""
@@ -95,7 +97,8 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
                 )
             for warning in warnings_of(together):
                 note(f"{path}: {warning}")
-        print_rules(terminal, checklist(rows, limit=selection.limit), self)
+        if not self.quiet:
+            print_rules(terminal, checklist(rows, limit=selection.limit), self)
         return expect(selection, rows)
 
 

@@ -109,11 +109,11 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
         _bound(axes, bounds, f"bound, at most {max(bounds.values()):.3g} GB/s")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     # Limits come from lines only: a wide band would compress the lines.
-    axes.set_ylim(
-        0, 1.06 * max(float(y) for line in axes.lines for y in np.asarray(line.get_ydata()))
-    )
+    top = max(float(y) for line in axes.lines for y in np.asarray(line.get_ydata()))
+    axes.set_ylim(0, 1.06 * top or 1.0)  # one rank has a busbw of 0
     axes.set_ylabel("busbw (GB/s)")
-    _legend(axes, "band: 95 % interval", *_fit_note(axes, "dotted: fit"), *_marks(series))
+    band = ["band: 95 % interval"] * bool(axes.collections)
+    _legend(axes, *band, *_fit_note(axes, "dotted: fit"), *_marks(series))
     return True
 
 

@@ -12,5 +12,7 @@ def doubling(n: int) -> Schedule:
     Raises Unsupported unless n is a power of two.
     """
     if n & (n - 1):
-        raise Unsupported(f"doubling needs a power of two of ranks, not {n}; use ring or bruck")
+        raise Unsupported(
+            f"doubling needs a power of two of ranks, not {n}; bruck takes any number"
+        )
     return reverse(halving(n))

@@ -13,7 +13,7 @@ def halving(n: int) -> Schedule:
     Raises Unsupported unless n is a power of two.
     """
     if n & (n - 1):
-        raise Unsupported(f"halving needs a power of two of ranks, not {n}; use ring or bruck")
+        raise Unsupported(f"halving needs a power of two of ranks, not {n}; bruck does not")
 
     r = np.arange(n)
 

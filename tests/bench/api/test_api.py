@@ -7,7 +7,9 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +37,7 @@ def test_importing_it_is_instant(run: Run) -> None:
         "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}), dir(busbar))"
     )
     done = run(sys.executable, "-c", code)
-    listed = ["__doc__", "__version__", *ROOMS, "load", "pick", "run"]
+    listed = ["__doc__", "__version__", "errors", *ROOMS, "load", "pick", "run"]
     assert done.stdout == f"['busbar'] {sorted(listed)}\n", done
     with pytest.raises(AttributeError, match="no attribute 'runn'"):
         _ = busbar.runn
@@ -77,16 +79,23 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"ranks": [2, 0]}, "0 ranks; at least 1"),
         ("allreduce", {"ranks": "2,two"}, "'two': that is no whole number"),
         ("allreduce", {"ranks": 3.5}, "'3.5': that is no whole number"),
+        ("allreduce", {"ranks": []}, "ranks has no items"),
+        ("allreduce", {"ranks": range(2), "budget": None}, "0 ranks; at least 1"),
+        ("allreduce", {"sizes": []}, "sizes has no items"),
+        ("allreduce", {"sizes": np.array([8, 16]), "algorithms": {"rign"}}, "did you mean ring?"),
+        ("allreduce", {"datatype": np.float32, "op": "summ"}, "did you mean sum?"),
+        (None, {}, "no collective 'None'"),
         ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
     ],
 )
 def test_what_cannot_be_is_an_exception(
-    collective: str, options: dict[str, object], said: str
+    collective: Any, options: dict[str, object], said: str
 ) -> None:
     """Rule: errors are ours, raised before anything is started."""
     with pytest.raises(Unsupported) as refused:
         busbar.run(collective, **options)
     assert said in str(refused.value) and len(str(refused.value)) < 300
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
 
 
 def test_what_a_run_ends_with_is_an_exception(mpich: Mpi) -> None:
@@ -121,7 +130,11 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     page = rows._repr_html_()
     assert page.count("<table>") == len({(r.ranks, r.placement) for r in rows})
     assert "<script" not in page and "&lt;script&gt;" in page and "data:image/svg+xml" in page
-    assert "{" not in page and all(text in page for text in ("<th>tree</th>", "1M", "<b>"))
+    assert (
+        "next takes" in page
+        and "{" not in page
+        and all(text in page for text in ("<th>tree</th>", "1M", "<b>"))
+    )
     assert "ring" in str(rows) and "next takes" in rows.answer
     assert "ring" in repr(rows) and len(rows[:2]) == 2 and isinstance(rows[:2], MeasuredRows)
     assert "allreduce ring, 2 ranks, 1024 bytes" in repr(rows[0]) and len(repr(rows[0])) < 100
@@ -131,6 +144,8 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
         busbar.load(tmp_path / "no such")
     with pytest.raises(ReportError, match="no file to read"):
         busbar.load()
+    with pytest.raises(Unsupported, match="from 1, not 0"):
+        busbar.load(path, ranks=0)
     with pytest.raises(Unsupported, match="no form 'foo'; there are: svg"):
         rows.figures("foo")
 
@@ -161,6 +176,9 @@ def test_maps_and_picks(tmp_path: Path) -> None:
         busbar.pick(4, path)
     with pytest.raises(Unsupported, match="no objective"):
         busbar.pick(2, path, objective="rng")
+    assert busbar.pick(2, path, exclude=[0]).order == busbar.pick(2, path, exclude="GPU0").order
+    with pytest.raises(Unsupported, match="not 'two'"):
+        busbar.pick("two", path)  # type: ignore[arg-type]
 
 
 class TestListening:
