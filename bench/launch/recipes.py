@@ -12,6 +12,7 @@ import shlex
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -337,6 +338,9 @@ class _JobOptions(CommandWords, _OutputOptions):
             options = load("bench.options.options:parse")(words, name)
             if options.asks_for_gpus and not self.gpus:
                 raise Unsupported(f"{name} uses GPUs; say how many a node has: --gpus G")
+            if self.gpus and not options.asks_for_gpus and options.transport == "auto":
+                # Without it a job whose nodes lack CuPy would measure the hosts.
+                return replace(self, command=(name, "-g", "1", *words))
         return self
 
     @property

@@ -15,7 +15,7 @@ from typing import Any
 
 from busbar.errors import ReportError
 from reports.records.cores import per_core_text
-from reports.records.measurement import Measurement, flat, grouped, level_of
+from reports.records.measurement import LIBRARY, Measurement, flat, grouped, level_of
 from reports.records.metrics import Metric, metric_of
 from reports.statistics.inference import (
     Samples,
@@ -31,6 +31,7 @@ from reports.statistics.inference import (
 
 Key = tuple[object, ...]
 _SIGNIFICANT, _FEWEST_BLOCKS = 0.05, 3
+_NAMED = 3  # values of a setting that a message names
 CANNOT_TELL, UNTESTED = "cannot tell", "untested"
 VERDICTS = ("faster", "slower", "indistinguishable")
 #: The words of a comparison; the last two are no verdicts.
@@ -199,24 +200,88 @@ def _clocks(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[fl
 def join(
     base: Sequence[Measurement], new: Sequence[Measurement]
 ) -> tuple[list[Joined], list[Measurement], list[Measurement]]:
-    """Rows of both sides, of base only, of new only. Raises ReportError if both share no row."""
+    """Rows of both sides, of base only, of new only. Raises ReportError if both share no row.
+
+    A row of a log that names no algorithm is joined with a library's row of the other side.
+    """
     left, right = by_key(base), by_key(new)
+    keys = {key: key for key in left if key in right}
+    keys |= _with_library(left, right, keys)
     both = [
         Joined(
-            rows[0],
-            right[key][0],
-            samples(rows),
-            samples(right[key]),
-            _clocks(rows, right[key]),
-            within_launches(rows, right[key]),
+            left[key][0],
+            right[other][0],
+            samples(left[key]),
+            samples(right[other]),
+            _clocks(left[key], right[other]),
+            within_launches(left[key], right[other]),
         )
-        for key, rows in left.items()
-        if key in right
+        for key, other in keys.items()
     ]
     if not both:
-        raise ReportError("no row of BASE measured what a row of NEW did; nothing to compare")
-    lost = [rows[0] for key, rows in left.items() if key not in right]
-    return both, lost, [rows[0] for key, rows in right.items() if key not in left]
+        raise ReportError(f"no row of BASE measured what a row of NEW did{_apart(base, new)}")
+    lost = [rows[0] for key, rows in left.items() if key not in keys]
+    joined = set(keys.values())
+    return both, lost, [rows[0] for key, rows in right.items() if key not in joined]
+
+
+# Fields that a log may lack, and the values that stand for "not known" or "none" in it.
+_MAY_LACK = ("transport", "dtype", "op", "root")
+_UNKNOWN = ("", "none", None, -1)
+
+
+def _with_library(
+    left: Mapping[Key, list[Measurement]],
+    right: Mapping[Key, list[Measurement]],
+    known: Mapping[Key, Key],
+) -> dict[Key, Key]:
+    """Further keys of both sides that match: one side has no algorithm, the other the library's.
+
+    Fields that a log lacks match any value. A key with several matches has none.
+    """
+    alike: dict[Key, list[Key]] = {}
+    for key, rows in right.items():
+        if key not in known and rows[0].algorithm in ("", LIBRARY):
+            alike.setdefault(_certain(rows[0]), []).append(key)
+    matches: dict[Key, Key] = {}
+    for key, rows in left.items():
+        if key in known or rows[0].algorithm not in ("", LIBRARY):
+            continue
+        others = [
+            other
+            for other in alike.get(_certain(rows[0]), ())
+            if {rows[0].algorithm, right[other][0].algorithm} == {"", LIBRARY}
+            and _agree(rows[0], right[other][0])
+        ]
+        if len(others) == 1 and others[0] not in matches.values():
+            matches[key] = others[0]
+    return matches
+
+
+def _certain(r: Measurement) -> Key:
+    """The settings that every log states."""
+    return (r.collective, r.ranks, r.nbytes, r.placement, r.reading, metric_of(r))
+
+
+def _agree(a: Measurement, b: Measurement) -> bool:
+    pairs = ((getattr(a, name), getattr(b, name)) for name in _MAY_LACK)
+    return all(x == y or x in _UNKNOWN or y in _UNKNOWN for x, y in pairs)
+
+
+def _apart(base: Sequence[Measurement], new: Sequence[Measurement]) -> str:
+    """The settings of which the sides share no value, in brackets; empty if there is none."""
+    parts = []
+    for name in ("collective", "ranks", "algorithm", "size", *_MAY_LACK, "placement"):
+        sides = [list(dict.fromkeys(getattr(r, name) for r in rows)) for rows in (base, new)]
+        matches_any = name in _MAY_LACK and not all(set(side) - {*_UNKNOWN} for side in sides)
+        if not matches_any and not set(sides[0]) & set(sides[1]):
+            words = (
+                ", ".join("none" if one in ("", None) else str(one) for one in side[:_NAMED])
+                + ", …" * (len(side) > _NAMED)
+                for side in sides
+            )
+            parts.append(f"{name}: {' against '.join(words)}")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> str:

@@ -123,9 +123,11 @@ def compared(
     if forbidding and not options.anyway:
         what = "; ".join(map(str, forbidding))
         raise ReportError(f"BASE and NEW are not the same setting: {what} (--anyway compares them)")
+    joined, lost, added = join(base, new)
     for difference in unlike:
         note(f"differs: {difference}")
-    joined, lost, added = join(base, new)
+    if any(one.base.algorithm != one.new.algorithm for one in joined):
+        note("rows without an algorithm are compared with the library's")
     for rows, name in ((lost, "BASE"), (added, "NEW")):
         if rows:
             note(f"{len(rows)} rows are only in {name}")

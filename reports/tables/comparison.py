@@ -29,10 +29,10 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Rende
     wide = width >= WIDE
     rows = [c.row.base for c in comparisons]
     metric = comparisons[0].metric
-    new = [metric.text(c.new) or "N/A" if wide or metric.more else "" for c in comparisons]
+    new = [metric.text(c.new) or "N/A" for c in comparisons]
     columns: list[Column] = [
         ("size", "right", [format_size(r.nbytes) for r in rows]),
-        ("algorithm", "left", [r.algorithm for r in rows]),
+        ("algorithm", "left", [c.row.base.algorithm or c.row.new.algorithm for c in comparisons]),
         ("base", "right", [metric.text(c.base) or "N/A" for c in comparisons]),
         ("new", "right", new),
         ("change", "right", [format_change(c.change) for c in comparisons]),

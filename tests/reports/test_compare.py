@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from busbar.errors import ReportError
 from reports.analysis.compare import compare, differences, join
 from reports.readers.reading import parse as read_text
 from reports.tables.comparison import clocks, remedy
 from tests.command import reports_main as main
-from tests.reports.runs import changed, cli, launches, noisy, rows, saved
+from tests.reports.runs import changed, cli, launches, noisy, records, rows, saved
 
 # -- the words
 
@@ -55,6 +56,23 @@ def test_single_figures_are_untested_and_repeated_runs_are_samples() -> None:
     mixed = (3, 8, 1, 6, 9, 0, 5, 2, 7, 4)
     many = compare(join(log(*(10 + n for n in mixed)), log(*(20 + n for n in mixed)))[0])
     assert {c.word for c in many} == {"slower"}
+
+
+def test_a_log_without_algorithms_is_held_against_the_library() -> None:
+    """Rule: an old nccl-tests log stands beside a run of ours; what it lacks matches anything."""
+    ours = rows(records(["ring", "library"], [2], [1024, 1 << 20]))
+    lacks = {"algorithm": "", "transport": "", "op": "", "root": None}
+    log = [replace(r, **lacks) for r in ours if r.algorithm == "library"]
+    for base, new in ((log, ours), (ours, log)):
+        joined, lost, added = join(base, new)
+        assert {(j.base.size, j.base.placement) for j in joined} == {
+            (r.size, r.placement) for r in log
+        }
+        assert all({j.base.algorithm, j.new.algorithm} == {"", "library"} for j in joined)
+        assert {r.algorithm for r in (*lost, *added)} == {"ring"}
+    other_type = [replace(r, dtype="int8") for r in log]
+    with pytest.raises(ReportError, match=r"\(algorithm: none against ring, library; dtype: int8"):
+        join(other_type, ours)
 
 
 def test_what_differs_is_named() -> None:

@@ -259,9 +259,21 @@ def test_a_ratio_that_is_not_known_is_said_in_words(fast: float, text: str) -> N
     assert re.search(rf"  ({text}) tree\n", shown), shown
 
 
+def test_a_sentence_has_no_interval_that_says_nothing() -> None:
+    cases = ((5e-6, "cannot tell whether ring is faster than tree at 1K"), (2e-5, "or more)"))
+    for fast, end in cases:
+    ring = _result("ring", 2, 1024, (1e-5, 1.01e-5) * 20)
+    for fast, end in (
+        (5e-6, "cannot tell whether ring is faster than tree at 1K"),
+        (2e-5, "or more)"),
+    ):
+        tree = _result("tree", 2, 1024, (fast, 2e-2) * 20)
+        assert answer(_rows(ring, tree), 1000)[-1].endswith(end)
+
+
 def test_a_winner_that_may_be_none_has_its_figures() -> None:
     """Rule: ``may be no faster`` stands with the ratio and the interval, as a sure winner does."""
-    ring, tree = _result("ring", 2, 1024, (1e-5, 1.01e-5) * 20), (5e-6, 2e-2) * 20
+    ring, tree = _result("ring", 2, 1024, (1e-5, 1.01e-5) * 20), (9e-6, 1.3e-5) * 20
     said = answer(_rows(ring, _result("tree", 2, 1024, tree)), 1000)[-1]
     match = re.fullmatch(
         r"ring may be no faster than tree at 1K: (\S+) times as fast, but the interval is (\S+) to"
