@@ -260,7 +260,7 @@ def test_a_ratio_that_is_not_known_is_said_in_words(fast: float, text: str) -> N
 
 
 def test_a_sentence_has_no_interval_that_says_nothing() -> None:
-    """Rule: from below 1 to 16 times as much nothing can be told; a very wide one has no upper end."""
+    """Rule: from below 1 to 16 times as much nothing can be told; the end of a wide one is left."""
     ring = _result("ring", 2, 1024, (1e-5, 1.01e-5) * 20)
     cases = ((5e-6, "cannot tell whether ring is faster than tree at 1K"), (2e-5, "or more)"))
     for fast, end in cases:
