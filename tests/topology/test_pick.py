@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
 from topology.model.device import Fact
-from topology.model.topology import PairFact, Topology
+from topology.model.topology import Kind, PairFact, Topology
 from topology.placement.pick import Objective, Ranking, available, pick
 from topology.placement.text import as_json, reasons, text
 
@@ -170,6 +170,25 @@ def test_impossible_wishes_are_refused(
     """Rule: a wish that cannot be met is an error that says why; `test_cli` has more of them."""
     with pytest.raises(ProbeError, match=named):
         pick(machine, k, objective)
+
+
+def test_nvlinks_that_no_source_states_are_named() -> None:
+    """Rule: a map without the NVLinks of its boards says that its figures are too low."""
+    bare, linked = switched([[2], [2]]), switched([[2], [2]], nvlinks=12)
+    model = Fact("model", "NVIDIA H100 80GB HBM3", "smi")
+    boards = [
+        replace(d, facts=(*d.facts, model)) if d.kind is Kind.GPU else d for d in bare.devices
+    ]
+    nccl = replace(bare, sources=("nccl xml",))
+    for machine, says in (
+        (bare, ""),
+        (linked, ""),
+        (replace(bare, devices=tuple(boards)), "for NVIDIA H100 80GB HBM3 has them"),
+        (replace(bare, devices=tuple(boards), sources=("topo -m",)), ""),
+        (nccl, "if these GPUs have them"),
+    ):
+        shown = " ".join(reasons(pick(machine, 4)))
+        assert ("no source states NVLinks" in shown) == bool(says) and says in shown
 
 
 def test_pairs_without_peer_access_rank_last() -> None:

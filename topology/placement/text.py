@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import factorial
 
 import numpy as np
@@ -13,6 +13,7 @@ from busbar.terminal import make_lines_printable, wrap_line
 from busbar.units import format_rate, one_decimal
 from topology.diagnostics import check
 from topology.model.graph import Hop
+from topology.model.rates import published
 from topology.placement.pick import Grid, Objective, Pick, Ranking, Tier
 from topology.placement.rings import EXACT_LIMIT, count_rings
 from topology.placement.routes import GpuRoute, GpuRoutes
@@ -169,12 +170,30 @@ def _warnings(routes: GpuRoutes, best: Pick) -> list[str]:
     mig = [gpu.id for gpu in gpus if gpu.get("mig") is True]
     if mig:
         texts.append(f"MIG mode is on for {', '.join(mig)}: no P2P between its instances")
+    texts += _nvlinks_left_out(routes, best, models)
     if best.assumed:
         texts.append(
             "the source does not state the link that decides; the PCIe of its model or gen3 x16, "
             "second-generation NVLink or 10 GB/s between CPUs is assumed"
         )
     return texts
+
+
+def _nvlinks_left_out(routes: GpuRoutes, best: Pick, models: Sequence[str]) -> list[str]:
+    """A warning if the map may lack NVLinks that the GPUs have, so that figures are too low."""
+    gpus = [routes.topology.device(id) for id in best.gpus]
+    sources = [source.lower() for source in routes.topology.sources]
+    # A matrix of nvidia-smi has NV# where there are NVLinks.
+    stated = any(gpu.get("nvlinks") is not None for gpu in gpus) or "topo -m" in sources
+    if len(gpus) == 1 or stated or any(route.nvlinks for _, _, route in best.routes):
+        return []
+    boards = [model for model in models if (known := published(model)) and known.nvlinks]
+    lack = "no source states NVLinks: figures are too low"
+    if boards:
+        return [f"{lack}, for {', '.join(boards)} has them; add the text of nvidia-smi topo -m"]
+    if not models and any("nccl" in source for source in sources):
+        return [f"{lack} if these GPUs have them, for files that NCCL reads leave them out"]
+    return []
 
 
 _SHOWN = 12
