@@ -44,7 +44,9 @@ def test_all_rows_are_in_every_file_and_a_map_ends_it(run: Run, tmp_path: Path) 
     *lines, last = done.stdout.splitlines()
     assert all(line.startswith("#") and len(line) <= 80 for line in lines)
     assert done.stdout.startswith("# the fastest of allreduce") and len(table) < 20
-    assert re.search(r"# [23] ranks: (ring|ps) (was|may be) ", "\n".join(table))
+    assert re.search(
+        r"# [23] ranks: ((ring|ps) (was|may be)|cannot tell whether) ", "\n".join(table)
+    )
     assert last == f"#   {tmp_path}/r.jsonl"
     cells = [line for line in table if re.match(r"# +[12]K  ~?(ring|ps) .*  ~?(ring|ps) ", line)]
     assert len(cells) == 2, table
@@ -220,7 +222,7 @@ def test_launches_are_shuffled_by_a_recorded_seed_and_shown_together(
     assert "of seed 7" in done.stderr and "2 launches' medians" in done.stdout
     assert all(line.startswith("#") for line in done.stdout.splitlines())
     assert len(re.findall(r"^# +[12]K +ring", done.stdout, re.M)) == 2
-    assert re.search(r"^# (ring|ps) (was|may be) ", done.stdout, re.M)
+    assert re.search(r"^# ((ring|ps) (was|may be)|cannot tell whether) ", done.stdout, re.M)
 
 
 def test_a_launch_prints_its_tables_in_order(tmp_path: Path) -> None:
