@@ -140,8 +140,8 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "bench.api",
-        "busbar topology.* reports.readers reports.records reports.tables reports.figures"
-        " bench.launch bench.options bench.cli",
+        "busbar topology.* reports.readers reports.records reports.analysis reports.tables"
+        " reports.figures bench.launch bench.options bench.cli",
     ),
     ("bench", "busbar bench.*"),
 )

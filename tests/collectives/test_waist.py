@@ -44,7 +44,7 @@ ASKED = {
     "world.comm",  # mpi4py's
     "self._world.comm",
     "bound",
-    "ctypes.CDLL(found)",  # a C library's
+    "ctypes.CDLL(library)",  # a C library's
     "mmap",  # modules
     "os",
     "ml_dtypes",
