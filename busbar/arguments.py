@@ -154,12 +154,13 @@ class Parser(argparse.ArgumentParser):
             flag, action = known[name]
             if value is None:
                 continue
-            if not _text(value) and not isinstance(value, str):
+            text = _text(value)
+            if not text and not isinstance(value, str):
                 raise Unsupported(f"{of or flag}: {name} has no items")
             if action.nargs == 0:
                 words += [flag] if value else []
             else:
-                words.append(f"{flag}={_text(value)}")
+                words.append(f"{flag}={text}")
         return words
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -12,13 +12,8 @@ from busbar.completion import completing
 from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
-#: Names of OSU's benchmarks, and commands of a package: what measures or does the same.
-_ELSEWHERE = {
-    **dict.fromkeys(("latency", "bandwidth", "osu_latency", "osu_bw", "osu_bibw"), "pt2pt"),
-    **{name: f"reports {name}" for name in ("show", "plot", "compare", "history", "html", "md")},
-    **{name: f"topology {name}" for name in ("check", "pick")},
-    **{name: f"collectives {name}" for name in ("list", "cost", "simulate", "verify")},
-}
+#: Names of OSU's benchmarks, and the benchmark of Busbar that measures the same.
+_ELSEWHERE = dict.fromkeys(("latency", "bandwidth", "osu_latency", "osu_bw", "osu_bibw"), "pt2pt")
 #: Packages that have several commands; errors of these begin with the package's name.
 ROOMS = ("topology", "collectives", "reports")
 #: All commands except the benchmarks: a summary, and where the command is defined.
@@ -74,7 +69,10 @@ def _benchmark(words: Sequence[str]) -> int:
     if words[0] not in names:
         from busbar.commands import no_command
 
-        raise no_command(words[0], (*COMMANDS, *names), "busbar reports show", _ELSEWHERE)
+        tables = {room: load(COMMANDS[room][1]).entries for room in ROOMS}
+        elsewhere = {word: f"{room} {word}" for room in tables for word in tables[room]}
+        elsewhere |= _ELSEWHERE
+        raise no_command(words[0], (*COMMANDS, *names), "busbar reports show", elsewhere)
     status: int = load("bench.launch.control_socket:command")(words)
     return status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -75,12 +76,17 @@ class MeasuredRows(Sequence[Measurement]):
     @property
     def answer(self) -> str:
         """The fastest algorithm by size, with intervals and the sizes where it changes."""
-        return "\n".join(answer(folded(self.rows), _WIDTH))
+        return "\n".join(answer(self._together, _WIDTH))
 
     @property
     def warnings(self) -> list[str]:
         """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
-        return warnings_of(folded(self.rows))
+        return warnings_of(self._together)
+
+    @cached_property
+    def _together(self) -> Sequence[Measurement]:
+        """The rows, with repeated measurements of a run as one."""
+        return folded(self.rows)
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, see docs/reports.md. Raises MissingLibrary.
@@ -116,7 +122,7 @@ class MeasuredRows(Sequence[Measurement]):
         return f"<MeasuredRows: {len(self.rows)} rows: {what or 'nothing'}>"
 
     def __str__(self) -> str:
-        shown = texts(over_launches(folded(self.rows)), _WIDTH)
+        shown = texts(over_launches(self._together), _WIDTH)
         return "\n".join([*shown, *self._remarks()])
 
     def _remarks(self) -> list[str]:

@@ -334,7 +334,7 @@ class _JobOptions(CommandWords, _OutputOptions):
         benchmarks = load("bench.cli.main:commands")()
         if name not in (*benchmarks, *_MORE):
             raise unknown("command", name, [*benchmarks, *_MORE])
-        if name in benchmarks and name != "all" and "--help" not in words:
+        if name in benchmarks and name != load("bench.cli.main:ALL") and "--help" not in words:
             options = load("bench.options.options:parse")(words, name)
             if options.asks_for_gpus and not self.gpus:
                 raise Unsupported(f"{name} uses GPUs; say how many a node has: --gpus G")

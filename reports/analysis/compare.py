@@ -253,8 +253,9 @@ def _with_library(
             if {rows[0].algorithm, right[other][0].algorithm} == {"", LIBRARY}
             and _agree(rows[0], right[other][0])
         ]
-        if len(others) == 1 and others[0] not in matches.values():
+        if len(others) == 1:
             matches[key] = others[0]
+            alike[_certain(rows[0])].remove(others[0])
     return matches
 
 
