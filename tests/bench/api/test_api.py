@@ -82,7 +82,7 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"ranks": []}, "ranks has no items"),
         ("allreduce", {"ranks": range(2), "budget": None}, "0 ranks; at least 1"),
         ("allreduce", {"sizes": []}, "sizes has no items"),
-        ("allreduce", {"sizes": (n for n in (8,)), "iters": "x"}, "iters"),
+        ("allreduce", {"sizes": (text for text in ("8", "1Q"))}, "'1Q' is no size"),
         ("allreduce", {"sizes": np.array([8, 16]), "algorithms": {"rign"}}, "did you mean ring?"),
         ("allreduce", {"datatype": np.float32, "op": "summ"}, "did you mean sum?"),
         (None, {}, "no collective 'None'"),
