@@ -107,11 +107,15 @@ class Parser(argparse.ArgumentParser):
     """A parser that raises Unsupported when argparse would print its usage and exit.
 
     It has ``--version``, accepts no abbreviations, prints only on the launcher's rank 0, and
-    supports completion in a shell (`busbar.completion`).
+    supports completion in a shell (`busbar.completion`). For the hints of its errors it may know
+    the commands that the first word can name (``commands``), and that another program's command
+    line follows after ``--`` (``runs_command``).
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **more})
+        self.commands: Sequence[str] = ()
+        self.runs_command = False
         self._left: list[str] = []
         self._groups: dict[tuple[str, str], argparse._ActionsContainer] = {}
         text = "print the version and exit"
@@ -193,6 +197,10 @@ class Parser(argparse.ArgumentParser):
         sizes = [word for word in self._left if _SIZE.fullmatch(word)]
         if sizes and not wrong and "maxbytes" in known:
             meant = f"; did you mean -e {sizes[0]}?"
+        elif self._left and (near := _near(self._left[0], self.commands)):
+            meant = f"; did you mean {self.prog} {near[0]}?"
+        elif self.runs_command and self._left and not wrong:
+            meant = f"; a command follows after --, as in: -- {self._left[0]}"
         elif self._left and self._left[0].isidentifier() and "algorithm" in known:
             meant = f"; did you mean -A {self._left[0]}?"
         # A program would see argparse's own exceptions above this one.

@@ -48,6 +48,7 @@ class Command(OptionGroup):
         )
         if commands:
             completing(parser, argv, commands)
+            parser.commands = commands
         return cls.parse(argv, parser).run()
 
 

@@ -146,6 +146,7 @@ class CommandWords(OptionGroup):
         if "--" in own:
             at = own.index("--")
             own, command = own[:at], own[at + 1 :]
+        parser.runs_command = True
         parsed = super().parse(own, parser, command=tuple(command), **more)
         return parsed.replace(argv=tuple(argv))
 

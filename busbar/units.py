@@ -178,6 +178,13 @@ def format_interval(low: float | None, high: float | None, middle: float | None)
     return f"-{below:.1f} +{above:.{'1f' if above < 99.95 else '0f'}}%"
 
 
+def format_count(number: int | None, noun: str) -> str:
+    """Return a number of things: ``1 rank``, ``2 ranks``, ``3 launches``; ``? ranks`` for None."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{'?' if number is None else number} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
 # Bytes.
 
 
@@ -216,7 +223,10 @@ def format_size_argument(nbytes: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of ``1M``, ``64k``, ``4096``. Raises Unsupported for anything else."""
+    """Return the bytes of ``1M``, ``64k``, ``4096``, ``1.5K``; parts of a byte are cut off.
+
+    Raises Unsupported for anything else, and for a fraction without a unit.
+    """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?(B?|b)\s*", text)
     if not match:
         raise Unsupported(f"{text[:40]!r} is no size; write bytes or 64K, 1M, 1G (binary)")
@@ -224,6 +234,8 @@ def parse_size(text: str) -> int:
         meant = f"{match[1]}{match[2].upper()}"
         raise Unsupported(f"{text[:40]}: sizes are bytes, and b is bits; {meant} is bytes (binary)")
     value = float(match[1]) * BYTES[match[2].upper()]
+    if not match[2] and not value.is_integer():
+        raise Unsupported(f"{text[:40]!r} is no whole number of bytes; write bytes or 1.5K, 1M")
     if value > MOST_BYTES:
         most = format_size_argument(MOST_BYTES)
         raise Unsupported(f"{text[:40]} is more than any memory has; sizes go to {most}")

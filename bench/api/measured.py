@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, overload
 from busbar.arguments import unknown
 from busbar.errors import MissingLibrary, ReportError, Unsupported
 from busbar.files import FIGURE_FORMS
-from busbar.units import format_rate, format_seconds, format_size
+from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.cautions import warnings_of
 from reports.analysis.launches import over_launches
 from reports.figures.plot import figures
@@ -119,7 +119,7 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __repr__(self) -> str:
         what = ", ".join(dict.fromkeys(f"{r.collective} {r.algorithm}".strip() for r in self.rows))
-        return f"<MeasuredRows: {len(self.rows)} rows: {what or 'nothing'}>"
+        return f"<MeasuredRows: {format_count(len(self.rows), 'row')}: {what or 'nothing'}>"
 
     def __str__(self) -> str:
         shown = texts(over_launches(self._together), _WIDTH)
@@ -177,7 +177,7 @@ def _table(rows: Sequence[Measurement]) -> str:
     for row in rows:
         lines.setdefault(row.size, {})[_name(row)] = row
     words = (first.collective, _PLACEMENT.get(first.placement, first.placement), first.dtype)
-    ranks = f", {first.ranks} ranks" if first.ranks else ""
+    ranks = f", {format_count(first.ranks, 'rank')}" if first.ranks else ""
     title = f"{' '.join(filter(None, (*words, first.op)))}{ranks}: busbw in GB/s, or the time"
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join(

@@ -21,6 +21,7 @@ from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.host import cores
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
+from busbar.units import format_count
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -80,7 +81,7 @@ def run(
         notes: list[str] = []
         for count in counts:
             files = [f"--out={rows}", f"--after={rows}", *([f"--out={out}"] if out else ())]
-            with show_progress(f"{collective}, {count} ranks", progress) as on_line:
+            with show_progress(f"{collective}, {format_count(count, 'rank')}", progress) as on_line:
                 ended = run_of_its_own(
                     [f"bench.{collective}"],
                     count,

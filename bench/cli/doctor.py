@@ -36,7 +36,7 @@ from busbar.rooms import owners
 from busbar.start import python
 from busbar.status import FOUND
 from busbar.terminal import make_printable
-from busbar.units import format_bytes
+from busbar.units import format_bytes, format_count
 from collectives.execution.gpu import take
 from collectives.execution.gpu.take import load_nccl, version_text
 from collectives.execution.shm.transport import why_not
@@ -217,7 +217,7 @@ def _shm() -> Check:
     except Unavailable as error:
         text, _, remedy = str(error).partition("; ")
         return Check("MPI's memory", WRONG, text, remedy)
-    return Check("MPI's memory", GOOD, f"room for the segments of {ranks} ranks")
+    return Check("MPI's memory", GOOD, f"room for the segments of {format_count(ranks, 'rank')}")
 
 
 def _files() -> Check:
@@ -232,7 +232,7 @@ def _files() -> Check:
 
 def _cores() -> Check:
     nodes = len(numa_nodes()) or 1
-    text = f"{len(cores())} in {nodes} NUMA node{'s' * (nodes != 1)}, {cpu_model()}"
+    text = f"{len(cores())} in {format_count(nodes, 'NUMA node')}, {cpu_model()}"
     return Check("cores", GOOD, text)
 
 

@@ -10,7 +10,7 @@ from bench.options.options import Options
 from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import SHARE, beside, buffers, free_memory, pools
 from bench.run.pace import limits
-from busbar.units import format_bytes, format_duration
+from busbar.units import format_bytes, format_count, format_duration
 from collectives.execution.lower import lower
 from collectives.schedule.cost import cost
 from collectives.schedule.dtypes import dtype
@@ -27,8 +27,8 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
     spec, options, chosen, notes = job
     free = int(free_memory() * SHARE)
     yield (
-        f"# dry run: {spec.name} on {nranks} ranks of this host, which has {format_bytes(free)} to"
-        " give"
+        f"# dry run: {spec.name} on {format_count(nranks, 'rank')} of this host,"
+        f" which has {format_bytes(free)} to give"
     )
     yield from (f"# {note}" for note in notes)
     yield f"# op {','.join(options.ops)}  type {','.join(options.dtypes)}" + (

@@ -15,7 +15,7 @@ from busbar.errors import BusbarError, Unsupported
 from busbar.launchers import launched, speaks
 from busbar.process import serve
 from busbar.terminal import print_note
-from busbar.units import format_duration
+from busbar.units import format_count, format_duration
 from collectives.schedule.catalogue import collectives, spec
 
 ALL = "all"
@@ -132,7 +132,7 @@ def _announce(wanted: Sequence[Options]) -> None:
     seconds *= first.launches
     if seconds >= LONG_S:
         number = max(1, len(first.rank_counts)) * first.launches
-        print_note(f"{number} launches, {format_duration(seconds)} at most in all")
+        print_note(f"{format_count(number, 'launch')}, {format_duration(seconds)} at most in all")
 
 
 def _either(ranks: int, threads: int, *, given: bool) -> str:

@@ -18,6 +18,7 @@ from busbar.errors import ReportError, Unsupported
 from busbar.launchers import launched
 from busbar.status import CLOSED, MISSING
 from busbar.terminal import print_note
+from busbar.units import format_count
 from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
 from reports.readers.reading import read
@@ -73,7 +74,7 @@ def several(
 
 
 def _tell(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:
-    what = "1 rank" if ranks == 1 else f"{ranks} ranks"
+    what = format_count(ranks, "rank")
     drawn = f", rows in the order of seed {one.seed}" if one else ""
     print_note(f"{what}, launch {at} of {of}{drawn}")
 

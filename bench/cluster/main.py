@@ -23,7 +23,7 @@ from busbar.commands import Command, CommandTable
 from busbar.errors import Unavailable
 from busbar.files import check, write
 from busbar.terminal import print_note
-from busbar.units import format_link_rate
+from busbar.units import format_count, format_link_rate
 
 
 class ClusterCommand(ClusterOptions, Command):
@@ -56,7 +56,8 @@ class ClusterCommand(ClusterOptions, Command):
 def plan(wanted: ClusterOptions) -> Iterator[str]:
     """The lines of ``--dry-run``: the planned network, and a script that makes it."""
     network = wanted.network
-    yield f"# {network.hosts} hosts, {wanted.ranks_per_host} ranks each"
+    each = format_count(wanted.ranks_per_host, "rank")
+    yield f"# {format_count(network.hosts, 'host')}, {each} each"
     for cable in network.cables():
         ends = f"{cable.device} to spine"
         if cable.host is not None:

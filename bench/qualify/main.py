@@ -58,7 +58,7 @@ from busbar.start import python
 from busbar.status import FOUND, GOOD
 from busbar.tables import new_table
 from busbar.terminal import open_console, print_note
-from busbar.units import format_duration, parse_size
+from busbar.units import format_count, format_duration, parse_size
 from reports.analysis.expect import parse_rate, parse_share
 
 # The table's width, and seconds that each host more than two may add to a launch's deadline.
@@ -192,7 +192,9 @@ class QualifyCommand(Command):
         write_result(folder, header, text.sentence(header.cluster, last.verdicts), last.verdicts)
         self._write(header, last.verdicts, known, seconds)
         _print(header.cluster, last.verdicts)
-        print_note(f"{len(known)} launches in {format_duration(seconds)}, kept in {folder}")
+        print_note(
+            f"{format_count(len(known), 'launch')} in {format_duration(seconds)}, kept in {folder}"
+        )
         return GOOD if all(one.state is State.GOOD for one in last.verdicts) else FOUND
 
     def _new(self) -> Campaign:
@@ -420,7 +422,7 @@ def plan(engine: Engine, header: Header) -> Iterator[str]:
         total += longest(decision.launches, engine)
         known += map(_healthy, decision.launches)
     most = format_duration(total)
-    yield f"# {len(known)} launches, at most {most}; more where hosts are suspects"
+    yield f"# {format_count(len(known), 'launch')}, at most {most}; more where hosts are suspects"
 
 
 def _healthy(launch: Launch) -> Observation:

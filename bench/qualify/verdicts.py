@@ -13,7 +13,7 @@ from bench.qualify.failures import Failures, Finding
 from bench.qualify.model import State, Verdict
 from bench.qualify.speeds import Slow, Speeds
 from bench.qualify.together import Together
-from busbar.units import format_rate
+from busbar.units import format_count, format_rate
 
 
 @dataclass
@@ -64,7 +64,9 @@ def _host(findings: Findings, host: int, shown: tuple[int, ...] = ()) -> Verdict
         return _ratio("host", subject, State.SLOW, slow, _seen(slow))
     if host in alone.slow:
         measure, slow = min(alone.slow[host].items(), key=lambda item: item[1].ratio)
-        often = f"{measure} alone, in {len(slow.launches)} launches{_threshold(slow)}"
+        often = (
+            f"{measure} alone, in {format_count(len(slow.launches), 'launch')}{_threshold(slow)}"
+        )
         return _ratio("host", subject, State.SLOW, slow, often)
     if host in alone.different:
         launches, reason = alone.launches.get(host, ()), alone.different[host]
@@ -97,7 +99,7 @@ def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
 
 
 def _seen(slow: Slow) -> str:
-    reason = f"seen in {slow.partners} pair{'s' if slow.partners != 1 else ''}{_threshold(slow)}"
+    reason = f"seen in {format_count(slow.partners, 'pair')}{_threshold(slow)}"
     if slow.channels == (DUPLEX,):
         return f"{reason}, {CHANNELS[DUPLEX]} only"
     if OUT in slow.channels and IN not in slow.channels:
@@ -126,7 +128,9 @@ def _links(findings: Findings) -> Iterator[Verdict]:
     for (a, b), one in sorted(findings.failures.links.items()):
         yield _failed("link", (names[a], names[b]), one)
     for (a, b), slow in sorted(findings.speeds.links.items()):
-        often = f"seen in {len(slow.launches)} launches, both hosts are fast with others"
+        often = (
+            f"seen in {format_count(len(slow.launches), 'launch')}, both hosts are fast with others"
+        )
         yield _ratio("link", (names[a], names[b]), State.SLOW, slow, often)
 
 

@@ -32,7 +32,7 @@ from bench.run.sampler import Gauges
 from bench.timing.measure import Timing, measure
 from bench.timing.starts import Arrived, HowToStart
 from busbar.errors import Unavailable
-from busbar.units import format_bytes
+from busbar.units import format_bytes, format_count
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan, memory
 from collectives.execution.program import Program
@@ -268,7 +268,7 @@ class Bench:
             return ""
         fewer = f" or with {max(1, lack.ranks * lack.free // lack.need)} of these ranks there"
         return (
-            f"{lack.ranks} rank{'s' if lack.ranks > 1 else ''} x"
+            f"{format_count(lack.ranks, 'rank')} x"
             f" {format_bytes(lack.need / lack.ranks)} ="
             f" {format_bytes(lack.need)} {lack.name}, which has {format_bytes(lack.free)} to give;"
             " it"

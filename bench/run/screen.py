@@ -19,7 +19,7 @@ from bench.options.options import Options
 from bench.run.pace import Pace
 from busbar.process import output
 from busbar.terminal import make_lines_printable, open_console
-from busbar.units import format_duration
+from busbar.units import format_count, format_duration
 from collectives.execution.world import Json, World
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class Screen:
         if not self._speaks:
             return
         if pace.bounded and pace.total >= LONG_S and not endless:
-            self.note(f"busbar: {rows} rows and placements, {format_duration(pace.total)} at most")
+            most = format_duration(pace.total)
+            self.note(f"busbar: {format_count(rows, 'row')} and placements, {most} at most")
         self._pace, self._of, self._endless = pace, rows, endless
         if sys.stderr is not None and sys.stderr.isatty():
             self._bar(rows)

@@ -12,7 +12,13 @@ from bench.steps.job import update
 from bench.steps.options import StepOptions
 from busbar.errors import ReportError
 from busbar.mpi import ThreadLevel, remarks
-from busbar.units import format_digits, format_percent, format_seconds, format_size_argument
+from busbar.units import (
+    format_count,
+    format_digits,
+    format_percent,
+    format_seconds,
+    format_size_argument,
+)
 from reports.analysis.steps import StepFigures, figures
 from reports.readers.codec import measurements
 from reports.records.cores import Load
@@ -33,7 +39,7 @@ def header(
     table = _table()
     texts = [
         f"training step of {workload.name}: {workload.elements:,} parameters in"
-        f" {len(workload.tensors)} tensors, {nranks} rank{'s' if nranks > 1 else ''}",
+        f" {len(workload.tensors)} tensors, {format_count(nranks, 'rank')}",
         f"compute {options.compute.label}{slow}, {'burning' if options.burn else 'asleep'};"
         f" batch {options.batch} a rank; {_exchanges(options)}",
     ]

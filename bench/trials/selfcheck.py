@@ -49,7 +49,7 @@ from busbar.mpi import library_version, load_mpi
 from busbar.options import option, switch
 from busbar.start import python
 from busbar.statistics import interval
-from busbar.units import format_seconds, format_size
+from busbar.units import format_count, format_seconds, format_size
 from busbar.units import format_seconds as shown
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans, Start
@@ -555,7 +555,9 @@ class SelfcheckCommand(Command):
         transports, passed = self.transport.split(","), True
         with TemporaryDirectory(prefix="busbar-") as folder:
             check = _Check(Path(folder), self.ranks, transports, form, seed)
-            check.screen.lines([f"{self.ranks} ranks, {', '.join(transports)}, seed {seed}"])
+            check.screen.lines(
+                [f"{format_count(self.ranks, 'rank')}, {', '.join(transports)}, seed {seed}"]
+            )
             try:
                 checks = (check.ends, check.equal, check.slowed, check.covers, check.harness)
                 parts = dict(zip(_PARTS, checks, strict=True)) | {_MESSAGES: check.messages}

@@ -15,7 +15,7 @@ from bench.run.tuning_file import ANY, LIBRARY, Range, Rules, Tunable
 from bench.tuning.launches import algorithms
 from bench.tuning.libraries import forced_by_nccl, forced_by_openmpi
 from busbar.errors import ReportError, Unsupported
-from busbar.units import format_bytes
+from busbar.units import format_bytes, format_count
 from collectives.formats.load import draft
 from collectives.predict.fit import read_fit
 from collectives.predict.interface import Operation
@@ -269,8 +269,8 @@ def table(rules: Sequence[Rules]) -> list[str]:
 def _block(rules: Rules) -> Iterator[str]:
     where = "all transports" if rules.transport == ANY else rules.transport
     yield (
-        f"# {rules.collective}, {rules.ranks} ranks on {rules.nodes}"
-        f" node{'s' * (rules.nodes != 1)}, {rules.dtype}, {where}: {rules.source} from"
+        f"# {rules.collective}, {format_count(rules.ranks, 'rank')} on"
+        f" {format_count(rules.nodes, 'node')}, {rules.dtype}, {where}: {rules.source} from"
         f" {format_bytes(rules.low)} to {format_bytes(rules.high)}"
     )
     if rules.oversubscribed:

@@ -19,7 +19,7 @@ from bench.run.memory import pools
 from bench.run.pace import limits
 from bench.tuning.libraries import force_nccl, force_openmpi
 from busbar.errors import Unsupported
-from busbar.units import format_duration
+from busbar.units import format_count, format_duration
 from collectives.schedule import catalogue
 
 SEGMENTS = (4, 16)
@@ -186,7 +186,7 @@ class Course:
     def announce(self) -> None:
         """Print how many runs and rows there are, and how long they take."""
         many = len(self._runs)
-        what = f"{many} run{'s' * (many != 1)} of {sum(run.rows for run in self._runs)} rows in all"
+        what = f"{format_count(many, 'run')} of {sum(run.rows for run in self._runs)} rows in all"
         if self._whole is None:
             most = format_duration(sum(run.seconds for run in self._runs))
             self._say(f"{what}, {most} at most; --budget MINUTES for less")

@@ -15,6 +15,7 @@ from busbar.options import option, redefine
 from busbar.tables import new_table, render_csv
 from busbar.units import (
     PREDICTED,
+    format_count,
     format_digits,
     format_seconds,
     format_size_argument,
@@ -132,7 +133,7 @@ def _counts(
 ) -> Table:
     """A table of steps and volumes, with the lower bounds if they are known."""
     columns = ("steps", "rounds", "total", "out", "in", "reductions")
-    table = new_table(f"{collective} on {nranks} ranks", "algorithm", *columns)
+    table = new_table(f"{collective} on {format_count(nranks, 'rank')}", "algorithm", *columns)
 
     def volumes(*values: float | None) -> list[str]:
         return ["-" if value is None else format_digits(value, ".4g") for value in values]
@@ -180,7 +181,7 @@ def _times(
     edges = [part * n // parts for part in range(parts + 1)]
     for quantity, values, text, floor in shown:
         for part in starmap(range, pairwise(edges)):
-            yield f"{collective} on {nranks} ranks: predicted {quantity}"
+            yield f"{collective} on {format_count(nranks, 'rank')}: predicted {quantity}"
             table = new_table("", "algorithm", *(format_size_argument(sizes[i]) for i in part))
             if floor is not None:
                 cells = (text(floor[i]) for i in part)

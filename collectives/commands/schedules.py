@@ -12,7 +12,7 @@ from busbar.cpulist import listed
 from busbar.errors import ScheduleError, Unsupported
 from busbar.options import option, switch
 from busbar.tables import new_table
-from busbar.units import parse_ranks
+from busbar.units import format_count, parse_ranks
 from collectives.commands.command import (
     ScheduleOptions,
     SchedulesOptions,
@@ -73,8 +73,8 @@ class ShowCommand(ScheduleOptions, Command):
         make = build if options.placed else draft
         nranks = parse_rank_count(options.ranks)
         schedule = make(collective, name, nranks, root=options.root, **parameters)
-        chunks = "1 chunk" if schedule.nchunks == 1 else f"{schedule.nchunks} chunks"
-        title = f"{collective} {options.name} on {nranks} ranks, {chunks}"
+        chunks = format_count(schedule.nchunks, "chunk")
+        title = f"{collective} {options.name} on {format_count(nranks, 'rank')}, {chunks}"
         legend = (
             "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
         )

@@ -18,6 +18,7 @@ from busbar.units import (
     SIMULATED,
     five_characters,
     format_bytes,
+    format_count,
     format_rate,
     format_seconds,
     parse_ranks,
@@ -123,7 +124,7 @@ class _Case(NamedTuple):
         if result.slack:
             from collectives.predict.simulation import ERROR
 
-            case = f"{self.name} on {self.nranks} ranks, {format_bytes(nbytes)}"
+            case = f"{self.name} on {format_count(self.nranks, 'rank')}, {format_bytes(nbytes)}"
             print(
                 f"collectives: {case}: too much goes on at once for exact times; in tests such were"
                 f" within {ERROR:.0%} of them (--exact: exact, and slow)",
@@ -210,20 +211,21 @@ def _grown(options: SimulateCommand, text: str) -> list[_Case]:
     if not cases:
         raise refused[-1][1]
     for count, reason in refused:
-        print(f"collectives: {text} on {count} ranks: {reason}", file=sys.stderr)
+        print(f"collectives: {text} on {format_count(count, 'rank')}: {reason}", file=sys.stderr)
     return cases
 
 
 def _fixed(options: SimulateCommand, case: _Case, nbytes: int) -> str:
     """The quantity that a sweep does not change: the rank count or the size."""
-    return f"{case.nranks} ranks" if options.sweep == "b" else format_bytes(nbytes)
+    return format_count(case.nranks, "rank") if options.sweep == "b" else format_bytes(nbytes)
 
 
 def _labels(options: SimulateCommand, case: _Case, nbytes: int) -> tuple[str, str, str]:
     """A simulation's labels: the table's title, the first column's head, and the first cell."""
     name = case.what.name
     if options.sweep is None:
-        title = f"{name} on {case.nranks} ranks, {case.machine.name}, {format_bytes(nbytes)}"
+        where = f"{format_count(case.nranks, 'rank')}, {case.machine.name}"
+        title = f"{name} on {where}, {format_bytes(nbytes)}"
         return title, "algorithm", case.name
     title = f"{name} {case.name}, {options.machine}, {_fixed(options, case, nbytes)}"
     if options.sweep == "n":

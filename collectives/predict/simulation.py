@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
+from busbar.units import format_count
 from collectives.predict.buffered import run_buffered
 from collectives.predict.effort import counted, estimate, estimate_engine, extrapolate
 from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, run_free, run_lockstep
@@ -72,7 +73,7 @@ def check_effort(
     """
     counts = extrapolate(collective, name, nranks, parameters)
     if counts is not None:
-        estimate(counts, nranks, machine).check(f"{name} on {nranks} ranks")
+        estimate(counts, nranks, machine).check(f"{name} on {format_count(nranks, 'rank')}")
 
 
 class Simulation:
@@ -87,7 +88,7 @@ class Simulation:
             raise Unsupported(_too_few_places(machine, schedule.nranks))
         self._schedule, self._spec, self._machine = schedule, spec, machine
         traffic = traffic_of(schedule, machine.weights)
-        what = f"{schedule.name or 'a schedule'} on {schedule.nranks} ranks"
+        what = f"{schedule.name or 'a schedule'} on {format_count(schedule.nranks, 'rank')}"
         effort = estimate(counted(traffic), schedule.nranks, machine)
         effort.check(what)
         flows = flows_of(traffic, machine)

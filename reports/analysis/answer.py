@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import geometric_mean
 
-from busbar.units import format_rate, format_seconds, format_size
+from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.textbook import VOLUMES, what_is_shared
 from reports.analysis.winners import Cells, Stretch, Winner, stretches, time_ratio, winners
 from reports.records.measurement import LIBRARY, Measurement, grouped
@@ -254,7 +254,7 @@ def _factor(value: float) -> str:
 
 def head(ranks: int, crowded: bool) -> str:
     """``4 ranks``, with an asterisk if they shared cores."""
-    return f"{ranks} rank{'s' * (ranks != 1)}{'*' * crowded}"
+    return format_count(ranks, "rank") + "*" * crowded
 
 
 def counts(cells: Cells) -> list[int]:

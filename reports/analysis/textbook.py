@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from busbar.errors import ReportError
 from busbar.statistics import interval
-from busbar.units import format_size
+from busbar.units import format_count, format_size
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
 from reports.records.cores import per_core_text
@@ -171,7 +171,7 @@ def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
     if crowded and nodes == 1:
         most = max(crowded, key=lambda r: (r.ranks_per_core or 0.0, r.ranks or 0))
         cores = round((most.ranks or 0) / (most.ranks_per_core or 1.0))
-        shared = f"{cores} core{'s' * (cores != 1)}"
+        shared = format_count(cores, "core")
         whose = f"All work shares {shared}, whatever port it belongs to"
         return f"{most.ranks} ranks share {shared}", whose
     if crowded:

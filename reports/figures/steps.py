@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from busbar.errors import ReportError
-from busbar.units import format_seconds
+from busbar.units import format_count, format_seconds
 from reports.analysis.steps import StepFigures, StepSummary, figures
 from reports.figures.canvas import LEGEND, canvas, faint_grid, ranks_axis, saved
 from reports.figures.series import COLOURS, MARKERS, QUIET
@@ -138,7 +138,7 @@ def bars(steps: Sequence[Measurement], form: str) -> bytes | None:
 
 def _stacked(axes: Axes, group: _Steps) -> None:
     """Draw a bar per update (compute, then exposed exchange) and a mark at the predicted step."""
-    names = [f"{one.algorithm}, {one.ranks} ranks" for one, _ in group]
+    names = [f"{one.algorithm}, {format_count(one.ranks, 'rank')}" for one, _ in group]
     compute = [1e3 * min(f.compute or 0.0, f.step.value) for _, f in group]
     exposed = [1e3 * f.step.value - c for (_, f), c in zip(group, compute, strict=True)]
     places = range(len(group))

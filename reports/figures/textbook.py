@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from busbar.units import format_size
+from busbar.units import format_count, format_size
 from reports.analysis.textbook import ALGORITHMS, FORMULAS, LawComparison, LawTiming
 from reports.figures.canvas import canvas, faint_grid, ranks_axis, saved, sizes_axis
 
@@ -34,7 +34,7 @@ def picture(comparison: LawComparison, form: str) -> bytes:
     left.set_title(f"all-reduce of {format_size(size)} over P", fontsize=10)
     _lines(right, [comparison.of(name, ranks=ranks) for name in ALGORITHMS], _SIZES)
     sizes_axis(right, (c.size for c in cells), "size n (bytes)")
-    right.set_title(f"{ranks} ranks over n", fontsize=10)
+    right.set_title(f"{format_count(ranks, 'rank')} over n", fontsize=10)
     for axes in (left, right):
         axes.set_yscale("log")
         axes.set_ylabel("time (ms)")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from busbar.units import format_size
+from busbar.units import format_count, format_size
 from reports.figures.canvas import canvas, faint_grid, saved
 from reports.records.measurement import Measurement
 from reports.statistics.steady import Steady, steady
@@ -39,7 +39,7 @@ def settlings(rows: Sequence[Measurement]) -> list[Settling]:
     for r in rows:
         if len(r.times_s) > 1:
             placement = " in place" if r.placement == "in" else ""
-            what = f"{r.collective} {r.algorithm} {r.transport} {r.ranks} ranks"
+            what = f"{r.collective} {r.algorithm} {r.transport} {format_count(r.ranks, 'rank')}"
             title, times = f"{what} {format_size(r.size)}{placement}", r.warm_up_s + r.times_s
             verdicts.append(Settling(title, times, len(r.warm_up_s), steady(times)))
     return verdicts

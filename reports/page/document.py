@@ -12,6 +12,7 @@ from functools import cache
 from importlib.resources import files
 
 from busbar.errors import MissingLibrary, ReportError
+from busbar.units import format_count
 from reports.analysis.cautions import disturbed
 from reports.analysis.machine import MachinePart
 from reports.page.answer_part import answer_part, heading, lead
@@ -119,8 +120,8 @@ def _document(title: str, body: Sequence[str], scripts: str) -> bytes:
 def _header(title: str, rows: Sequence[Measurement], note: str, there: Mapping[str, bool]) -> str:
     runs = len({id(r.run) for r in rows})
     hosts = dict.fromkeys(h for r in rows for h in r.run.hosts)
-    words = [f"{len(rows):,} rows", f"{runs} run{'s' if runs != 1 else ''}"]
-    words += [f"{len(hosts)} node{'s' if len(hosts) != 1 else ''}"] if hosts else []
+    words = [f"{len(rows):,} rows", format_count(runs, "run")]
+    words += [format_count(len(hosts), "node")] if hosts else []
     words += list(dict.fromkeys(r.run.library for r in rows if r.run.library))[:3]
     more = "".join(
         f'<li><a href="#{id}">{name}</a></li>' for id, name in _LINKS.items() if there.get(id, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from busbar.units import format_digits, format_percent, format_seconds
+from busbar.units import format_count, format_digits, format_percent, format_seconds
 from reports.analysis.steps import StepFigures, figures
 from reports.page.markup import section, table, text
 from reports.records.measurement import Measurement, grouped
@@ -79,7 +79,7 @@ def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:
         inner = min(whole, (known.compute or 0.0) / longest * _WIDE)
         # If compute is not known, as for a parameter server, the bar is grey.
         whole_colour = "#777777" if known.compute is None else "#D55E00"
-        label = f"{one.algorithm}, {one.ranks} ranks"
+        label = f"{one.algorithm}, {format_count(one.ranks, 'rank')}"
         label = label if len(label) <= 34 else label[:33] + "…"
         lines.append(
             f"<g><title>{text(one.algorithm)}: {text(format_seconds(known.step.value))}</title>"

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from busbar.cpulist import members
+from busbar.units import format_count
 from reports.records.measurement import WORKSHARING, GpuSample, Measurement, listed
 
 #: The meaning of the asterisk of `marked`.
@@ -31,8 +32,12 @@ class Load(NamedTuple):
         """The note on times of ``every`` ranks per core; empty if each has a core."""
         if self.ranks <= self.cores:
             return ""
-        whom = f"{self.ranks} ranks" if self.ranks == every else f"{self.ranks} of {every} ranks"
-        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+        whom = (
+            format_count(self.ranks, "rank")
+            if self.ranks == every
+            else f"{self.ranks} of {format_count(every, 'rank')}"
+        )
+        cores = format_count(self.cores, "core")
         return f"{whom} share {cores}: times include ranks waiting for a core"
 
 

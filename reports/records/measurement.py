@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct
 
+from busbar.units import format_count
 from reports.records.steps import Step
 
 T = TypeVar("T")
@@ -287,7 +288,7 @@ class Measurement(Record, frozen=True, kw_only=True):
         """What was measured and the time in microseconds: all fields would fill screens."""
         what = f"{self.collective} {self.algorithm}".strip() or "row"
         where = "in place" if self.placement == "in" else "out of place"
-        ranks = "" if self.ranks is None else f", {self.ranks} ranks"
+        ranks = "" if self.ranks is None else f", {format_count(self.ranks, 'rank')}"
         took = "no time" if self.time_s is None else f"{self.time_s * 1e6:.4g} us"
         return f"<Measurement: {what}{ranks}, {self.nbytes} bytes, {where}: {took}>"
 

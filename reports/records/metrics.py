@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from busbar.units import format_digits, format_percent, format_seconds, format_size
+from busbar.units import format_count, format_digits, format_percent, format_seconds, format_size
 from reports.records.measurement import Measurement
 
 #: Values of `time_of`, for rows whose time is not that of the operation.
@@ -89,7 +89,7 @@ PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 
 def setting(row: Measurement) -> str:
     """The settings of a row except size and algorithm, in words."""
-    ranks = f"{row.ranks} ranks" if row.ranks else ""
+    ranks = format_count(row.ranks, "rank") if row.ranks else ""
     words = (row.collective or "unnamed collective", row.dtype, row.op, ranks, row.reading)
     return ", ".join(w for w in (*words, PLACEMENT[row.placement]) if w)
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from busbar.errors import ReportError
 from busbar.tables import Column, RenderedTable, render_lines, render_rich, split_columns
-from busbar.units import format_rate, format_seconds, format_size
+from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
     HEADS,
     UNSURE,
@@ -94,7 +94,7 @@ def scaling_tables(every: Sequence[Sequence[Scaled]], width: int) -> list[Render
     for series in every:
         least = series[0].row
         name = setting(replace(least, ranks=None))
-        ranks = "1 rank" if least.ranks == 1 else f"{least.ranks} ranks"
+        ranks = format_count(least.ranks, "rank")
         groups.setdefault(f"{name}; base of speed-up and efficiency: {ranks}", []).extend(series)
     return [_scaling_table(name, group, width) for name, group in groups.items()]
 

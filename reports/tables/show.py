@@ -8,7 +8,14 @@ from dataclasses import replace
 
 from busbar.tables import WIDE, Column, RenderedTable, draw_sparkline, fit_columns, render_rich
 from busbar.terminal import open_console
-from busbar.units import format_digits, format_interval, format_percent, format_seconds, format_size
+from busbar.units import (
+    format_count,
+    format_digits,
+    format_interval,
+    format_percent,
+    format_seconds,
+    format_size,
+)
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.measurement import Expected, Measurement, grouped, level_of
 from reports.records.metrics import (
@@ -197,7 +204,9 @@ def import_table(rows: Sequence[Measurement], width: int) -> RenderedTable:
         ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
     ]
     shared = {name: texts[0] for name, texts in same[1:] if len(set(texts)) == 1 and texts[0]}
-    words = {"ranks": "{} ranks", "time of": "time: {}"}
-    one = [words.get(name, "{}").format(text) for name, text in shared.items()]
-    title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
+    words = {"ranks": lambda text: format_count(int(text), "rank"), "time of": "time: {}".format}
+    one = [words.get(name, str)(text) for name, text in shared.items()]
+    title = ", ".join(
+        [f"{rows[0].run.source}: {rows[0].run.format}, {format_count(len(rows), 'row')}", *one]
+    )
     return render_rich(title, columns, skipped=[r.skipped for r in rows])

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from busbar.errors import ProbeError
+from busbar.units import format_count
 from topology.model.device import Kind, LinkKind, slot
 from topology.model.graph import Hop
 from topology.model.map import Map
@@ -65,7 +66,7 @@ class GpuRoute:
     def words(self) -> str:
         """``PIX, at most one PCIe bridge`` or ``NV2, 2 NVLinks``."""
         if self.nvlinks:
-            text = f"{self.text}, {self.nvlinks} NVLink{'s' if self.nvlinks > 1 else ''}"
+            text = f"{self.text}, {format_count(self.nvlinks, 'NVLink')}"
         elif self.level is None:
             text = "a route that no source describes"
         else:

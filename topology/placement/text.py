@@ -10,7 +10,7 @@ from math import factorial
 import numpy as np
 
 from busbar.terminal import make_lines_printable, wrap_line
-from busbar.units import format_rate, one_decimal
+from busbar.units import format_count, format_rate, one_decimal
 from topology.diagnostics import check
 from topology.model.graph import Hop
 from topology.model.rates import published
@@ -40,9 +40,7 @@ def rate(value: float) -> str:
 def hop_words(hop: Hop) -> str:
     """A hop as text: ``GPU0 → PCIE0, PCIe x16, 12.0 GB/s``."""
     names = {"cpu": "between CPUs", "c2c": "chip to chip", "measured": "as measured"}
-    kind = {**names, "pcie": f"PCIe x{hop.count}"}.get(
-        hop.kind, f"{hop.count} NVLink{'s' if hop.count > 1 else ''}"
-    )
+    kind = {**names, "pcie": f"PCIe x{hop.count}"}.get(hop.kind, format_count(hop.count, "NVLink"))
     return f"{hop.a} → {hop.b}, {kind}, {rate(hop.bandwidth)}{' (assumed)' if hop.assumed else ''}"
 
 
@@ -93,7 +91,7 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
     if pick.rings and pick.busbw > pick.single:
         per_link = pick.busbw / (2 * len(pick.rings))
         texts.append(
-            f"{len(pick.rings)} ring{'s' if len(pick.rings) > 1 else ''} side by side, each on"
+            f"{format_count(len(pick.rings), 'ring')} side by side, each on"
             f" NVLinks of its own, both directions, {rate(per_link)} each way: {rate(pick.busbw)}; "
             f"one ring alone, one way: {rate(pick.single)}"
         )

@@ -2,9 +2,11 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.errors import Unsupported
 from busbar.units import parse_size, sweep_sizes
 
 
@@ -12,6 +14,14 @@ from busbar.units import parse_size, sweep_sizes
 def test_units_are_binary(number: int, unit: tuple[str, int]) -> None:
     """Rule: K, M and G are 2^10, 2^20 and 2^30, in either case."""
     assert parse_size(f"{number}{unit[0]}") == number * unit[1]
+
+
+@pytest.mark.parametrize("text", ["1001.5", "0.5B", "1e3", "-1K", "1Kb", ""])
+def test_what_is_no_whole_number_of_bytes_is_refused(text: str) -> None:
+    """Rule: a size of parts of a byte is refused instead of cut off, if it has no unit."""
+    with pytest.raises(Unsupported, match=r"no size|whole number|b is bits"):
+        parse_size(text)
+    assert parse_size("1001.0") == 1001 and parse_size("1.1K") == 1126
 
 
 @given(st.integers(1, 2**20), st.integers(0, 2**24), st.floats(1.01, 16))
