@@ -1,4 +1,4 @@
-"""Measure alltoallv: ``mpirun -n 16 python -m bench.alltoallv``."""
+"""Measure alltoallv: ``mpirun -n 16 busbar alltoallv``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Measure gather: ``mpirun -n 16 python -m bench.gather``."""
+"""Measure gather: ``mpirun -n 16 busbar gather``."""
 
 from busbar.door import leave
 

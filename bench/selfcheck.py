@@ -1,4 +1,4 @@
-"""Check Busbar itself: ``python -m bench.selfcheck``."""
+"""Check Busbar itself: ``busbar selfcheck``."""
 
 from busbar.door import leave
 

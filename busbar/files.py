@@ -12,7 +12,7 @@ import select
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from stat import S_ISBLK, S_ISFIFO
+from stat import S_IMODE, S_ISBLK, S_ISFIFO
 from typing import Any, BinaryIO
 
 from busbar.errors import BusbarError, StoreError, Unavailable, Unsupported
@@ -299,6 +299,8 @@ def _beside(part: Path, data: bytes) -> None:
 
 def _take(part: Path, path: Path) -> None:
     path = resolved(path)
+    with contextlib.suppress(OSError):  # a file that only its owner may read stays so
+        part.chmod(S_IMODE(path.stat().st_mode))
     part.replace(path)
     # The new name is on disk when its folder is. Not every file system can sync folders.
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""``python -m collectives``; its commands are in the table of `collectives.commands`."""
+"""``busbar collectives``; its commands are in the table of `collectives.commands`."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""``python -m reports``; its commands are in the table of `reports.commands`."""
+"""``busbar reports``; its commands are in the table of `reports.commands`."""
 
 from busbar.door import leave
 

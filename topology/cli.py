@@ -1,4 +1,4 @@
-"""The commands of ``python -m topology``: they parse options, call other modules and print."""
+"""The commands of ``busbar topology``: they parse options, call other modules and print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the commands of ``python -m topology``."""
+"""The table of the commands of ``busbar topology``."""
 
 from busbar.commands import CommandTable
 

@@ -22,7 +22,7 @@ _WIDTH = 100
 class MachineMap:
     """A machine: ``topology`` has devices and links with their sources; ``notes``: missing sources.
 
-    ``str()`` gives the text that ``python -m topology`` prints. A notebook also shows the findings.
+    ``str()`` gives the text that ``busbar topology`` prints. A notebook also shows the findings.
     """
 
     def __init__(self, topology: Topology, notes: Sequence[str] = ()) -> None:
@@ -104,7 +104,7 @@ class Picked:
 
 
 def topology(*files: str | Path) -> MachineMap:
-    """The map of this machine, or of one from files that ``python -m topology --from`` reads.
+    """The map of this machine, or of one from files that ``busbar topology --from`` reads.
 
     If files contradict each other, the first one counts. Raises ProbeError.
     """

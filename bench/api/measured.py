@@ -108,7 +108,7 @@ class MeasuredRows(Sequence[Measurement]):
         return ordered
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
-        """The plots that ``python -m reports plot`` writes: file content by name.
+        """The plots that ``busbar reports plot`` writes: file content by name.
 
         ``form``: svg, png or pdf. Raises MissingLibrary without matplotlib, Unsupported for another
         form, and ReportError if there is nothing to plot.

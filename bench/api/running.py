@@ -92,16 +92,18 @@ def run(
                 )
             if ended.interrupted == signal.SIGINT:
                 raise KeyboardInterrupt
-            if ended.interrupted:  # now that the ranks have ended, as if it had come here alone
-                signal.raise_signal(ended.interrupted)
-                name = signal.Signals(ended.interrupted).name
-                raise RankFailure(f"the ranks were ended because {name} came to this process")
+            if ended.interrupted:
+                break
             errors = error_messages(ended.err)
             if ended.status not in (GOOD, FOUND):
                 kind = _ERRORS.get(ended.status, RankFailure)
                 raise kind(errors[-1] if errors else f"ended with status {ended.status}")
             notes += errors
-        measured = load(rows)
+        measured = None if ended.interrupted else load(rows)
+    if measured is None:  # the ranks and files are gone, as if the signal had come here alone
+        signal.raise_signal(ended.interrupted)
+        name = signal.Signals(ended.interrupted).name
+        raise RankFailure(f"the ranks were ended because {name} came to this process")
     source = str(out or "busbar.run")  # in place of the file that is gone
     runs = {id(row.run): replace(row.run, source=source) for row in measured}
     return MeasuredRows(

@@ -9,7 +9,7 @@ import numpy as np
 from bench.options.options import Options
 from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import SHARE, beside, buffers, free_memory, pools
-from bench.run.pace import limits
+from bench.run.pace import longest
 from busbar.units import format_bytes, format_count, format_duration
 from collectives.execution.lower import lower
 from collectives.schedule.cost import cost
@@ -35,7 +35,7 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
         f"  {options.iterations} iterations"
         if options.iterations
         else f"  iterations until precise, --budget {options.budget:g} s a row and placement;"
-        f" {format_duration(sum(limits([job], nranks, [pools()] * nranks)))} at most in all"
+        f" {format_duration(longest([job], nranks, [pools()] * nranks))} at most in all"
     )
     if nranks > _LOWERED:
         yield "# memory: with all scratch that the schedules name, of which they may need less"

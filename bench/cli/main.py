@@ -37,7 +37,7 @@ def listing() -> list[str]:
     """A line for each benchmark, for ``--help``."""
     lines = [f"  {name:<16}{spec(name).title}" for name in names()]
     lines.append(f"  {PT2PT:<16}{TITLE}")
-    return [*lines, f"  {ALL:<16}all of these, one after the other, in one launch"]
+    return [*lines, f"  {ALL:<16}all collectives, one after the other, in one launch"]
 
 
 def command(argv: Sequence[str], line: ControlSocket | None = None) -> int:
@@ -73,11 +73,15 @@ def main(collective: str, argv: Sequence[str], line: ControlSocket | None = None
 
 def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     sign = launched()
-    wanted = _wanted(collective, argv)
+    wanted, refused = _wanted(collective, argv)
     first = wanted[0]
+    # A launch that another process has started leaves this to that process.
+    if first.after is None and (sign is None or first.ranks is None) and speaks():
+        for text in refused:
+            print_note(text)
     if first.dry_run:
         return _dry(wanted)
-    if sign is None and first.out and first.after is None:
+    if sign is None and first.out and first.after is None and first.split is None:
         from bench.run.recorder import refuse_results
 
         refuse_results(first)
@@ -118,20 +122,20 @@ def _announce(wanted: Sequence[Options]) -> None:
     """
     from bench.run.contenders import RankSetup, build_jobs
     from bench.run.memory import pools
-    from bench.run.pace import limits
+    from bench.run.pace import longest
     from bench.run.screen import LONG_S
 
     first = wanted[0]
     if first.iterations:
         return
     seconds = 0.0
-    for nranks in first.rank_counts or (first.ranks or 0,):
+    for nranks in filter(None, first.launch_counts):
         with suppress(BusbarError):
             jobs = build_jobs(wanted, RankSetup(nranks, first.transport))
-            seconds += sum(limits(jobs, nranks, [pools()] * nranks))
+            seconds += longest(jobs, nranks, [pools()] * nranks)
     seconds *= first.launches
     if seconds >= LONG_S:
-        number = max(1, len(first.rank_counts)) * first.launches
+        number = len(first.launch_counts) * first.launches
         print_note(f"{format_count(number, 'launch')}, {format_duration(seconds)} at most in all")
 
 
@@ -145,8 +149,8 @@ def _either(ranks: int, threads: int, *, given: bool) -> str:
     )
 
 
-def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
-    """The options of each collective to run.
+def _wanted(collective: str, argv: Sequence[str]) -> tuple[list[Options], list[str]]:
+    """The options of each collective to run, and why others are left out.
 
     With ``all``, a collective that refuses the options is left out. Raises Unsupported if all
     refuse.
@@ -154,17 +158,17 @@ def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
     if collective not in commands():
         raise unknown("benchmark", collective, commands())
     if collective != ALL:
-        return [parse(argv, collective)]
+        return [parse(argv, collective)], []
     options: list[Options] = []
-    refused: Unsupported | None = None
+    refused: dict[str, Unsupported] = {}
     for name in names():
         try:
             options.append(parse(argv, name))
         except Unsupported as error:
-            refused = refused or error
-    if not options and refused is not None:
-        raise refused
-    return options
+            refused[name] = error
+    if not options:
+        raise next(iter(refused.values()))
+    return options, [f"{name} is left out: {error}" for name, error in refused.items()]
 
 
 def _dry(wanted: Sequence[Options]) -> int:
@@ -172,12 +176,13 @@ def _dry(wanted: Sequence[Options]) -> int:
     from bench.run.contenders import RankSetup, build_jobs
 
     sign, first = launched(), wanted[0]
-    one = sign.size if sign is not None else first.threads or first.ranks or 1
-    for nranks in first.rank_counts or (one,):
-        for job in build_jobs(wanted, RankSetup(nranks, first.transport)):
+    if first.split is not None:
+        raise Unsupported("--dry-run plans one group; leave out --split, and give its --ranks")
+    for nranks in first.launch_counts if sign is None else (sign.size,):
+        for job in build_jobs(wanted, RankSetup(nranks or 1, first.transport)):
             if speaks():
                 for chosen in job.chosen:
                     chosen.prove()
-                for line in dry_run(job, nranks):
+                for line in dry_run(job, nranks or 1):
                     print(line)
     return 0

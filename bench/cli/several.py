@@ -6,6 +6,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shutil import copyfile
 from tempfile import TemporaryDirectory
 from textwrap import wrap
 
@@ -47,7 +48,7 @@ def several(
     from the file of all rows, instead of the usual ones. ``details``: print the tables of every
     launch, too. ``quiet``: print closing sentences only. Raises Unsupported under a launcher.
     """
-    counts = options.rank_counts or (options.ranks or options.threads or 0,)
+    counts = options.launch_counts
     what = f"--ranks {','.join(map(str, counts))}"
     if options.launches > 1:
         what = f"--launches {options.launches}"
@@ -58,6 +59,8 @@ def several(
     worst = 0
     with TemporaryDirectory(prefix="busbar-") as folder:
         rows = Path(folder) / "rows.jsonl"
+        if options.after is not None and options.after.exists():
+            copyfile(options.after, rows)
         planned = turns(counts, options.launches, options.seed)
         for at, (ranks, one) in enumerate(planned, 1):
             _tell(ranks, at, len(planned), one)

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bench.launch.control_socket import ControlSocket, Phase, patience
 from bench.launch.segments import writable
 from bench.options.nccl_flags import unread
 from bench.options.options import NONBLOCKING, TWO_SIDED, Options, RunOptions
-from bench.run.contenders import RankSetup, build_jobs, prove
+from bench.run.contenders import Job, RankSetup, build_jobs, prove
 from bench.run.environment import RunContext, load
+from bench.run.recorder import refuse_results
 from bench.run.screen import Group, GroupScreen, Screen, of_group, split
 from bench.run.session import Session
 from bench.run.watchdog import end_all
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collectives.execution.world import World
     from reports.records.cores import Load
 
+T = TypeVar("T")
 Body = Callable[[RunContext], int]
 """What all ranks run alike once everything is open; gives the exit status."""
 
@@ -88,6 +90,10 @@ def threads(first: RunOptions, run_it: Body) -> int:
     if first.transport not in ("auto", *joining):
         raise Unsupported(
             f"--transport {first.transport} joins processes; threads have {', '.join(joining)}"
+        )
+    if first.affinity != "none":
+        print_note(
+            f"--affinity {first.affinity} has no effect: threads of a process are not pinned"
         )
     deadline = 3600.0 if first.timeout is None else 10 * first.timeout
 
@@ -179,7 +185,8 @@ def sweep(wanted: Sequence[Options], opened: RunContext) -> int:
     """Run the sweep on all ranks, or with ``--split`` in all groups at once. Returns the status."""
     rule = wanted[0].split
     if rule is None:
-        return _session(wanted, opened, load(opened.world, opened.transport))
+        crowd = load(opened.world, opened.transport)
+        return _session(_jobs(wanted, opened, crowd), opened, crowd)
     return _groups(wanted, opened, split(opened.world, rule))
 
 
@@ -205,7 +212,9 @@ def _groups(wanted: Sequence[Options], opened: RunContext, group: Group) -> int:
     mine = opened._replace(world=inner, transport=both[0], baseline=both[1])
     with _let_go(inner, mine.transport):
         crowd = load(world, mine.transport)  # of all groups: they share the cores
-        status = _session(of_group(wanted, group.number), mine, crowd, group)
+        own = of_group(wanted, group.number)
+        jobs = _agreed(world, group, lambda: _jobs_of_group(own, mine, crowd))
+        status = _session(jobs, mine, crowd, group)
     held = group.screen.held if isinstance(group.screen, GroupScreen) else []
     everyone = world.gather([group.number, status, held])
     for _, _, lines in sorted(everyone, key=lambda one: one[0]) if world.rank == 0 else ():
@@ -213,9 +222,33 @@ def _groups(wanted: Sequence[Options], opened: RunContext, group: Group) -> int:
     return max(int(one[1]) for one in everyone)
 
 
-def _session(
-    wanted: Sequence[Options], opened: RunContext, crowd: Load | None, group: Group | None = None
-) -> int:
+def _jobs_of_group(wanted: Sequence[Options], opened: RunContext, crowd: Load | None) -> list[Job]:
+    """As `_jobs`; the group's rank 0 also checks that no results would be replaced unasked."""
+    jobs = _jobs(wanted, opened, crowd)
+    if opened.world.rank == 0:
+        refuse_results(wanted[0])
+    return jobs
+
+
+def _agreed(world: World, group: Group, make: Callable[[], T]) -> T:
+    """What ``make`` returns on every rank of ``world``; an error of one group ends all groups.
+
+    Otherwise the other groups would wait for it. Raises Unsupported with the first error.
+    """
+    made, text = None, ""
+    try:
+        made = make()
+    except BusbarError as error:
+        text = f"group {group.number}: {error}"
+    for one in world.gather(text):
+        if one:
+            raise Unsupported(one)
+    assert made is not None
+    return made
+
+
+def _jobs(wanted: Sequence[Options], opened: RunContext, crowd: Load | None) -> list[Job]:
+    """The jobs of these ranks, proven. Raises Unsupported on all of them."""
     world, transport, baseline = opened.world, opened.transport, opened.baseline
     if transport.on_gpu:
         wanted = [replace(options, on_gpu=True) for options in wanted]
@@ -228,11 +261,18 @@ def _session(
     ranks = RankSetup(world.size, transport.name, missing, crowded)
     jobs = world.once(lambda: build_jobs(wanted, ranks))
     prove(jobs, world)
+    return jobs
+
+
+def _session(
+    jobs: Sequence[Job], opened: RunContext, crowd: Load | None, group: Group | None = None
+) -> int:
+    world, options = opened.world, jobs[0].options
     session = Session(opened, jobs, crowd, group)
     if world.rank == 0:
         notes = [text for job in jobs for text in job.notes]
         if world.size == 1:
-            count = wanted[0].ranks or wanted[0].threads
+            count = options.ranks or options.threads
             more = "" if count else "; --ranks N (or mpirun -n N) starts more"
             notes.append(f"with one rank nothing crosses a link: busbw is 0 by definition{more}")
         if group is None or group.number == 0:

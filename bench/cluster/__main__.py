@@ -1,4 +1,4 @@
-"""``python -m bench.cluster``: run a command over hosts and links emulated on this machine."""
+"""``busbar cluster``: run a command over hosts and links emulated on this machine."""
 
 from busbar.door import leave
 

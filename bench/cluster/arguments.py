@@ -1,4 +1,4 @@
-"""The options of ``python -m bench.cluster``: of the network, then of the command on it."""
+"""The options of ``busbar cluster``: of the network, then of the command on it."""
 
 from __future__ import annotations
 

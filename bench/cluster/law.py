@@ -1,4 +1,4 @@
-"""``python -m bench.cluster law``: how collectives grow with the number of hosts.
+"""``busbar cluster law``: how collectives grow with the number of hosts.
 
 Measured on the hosts of one cluster, beside the textbook's law and the simulator.
 """

@@ -1,1 +1,1 @@
-"""Timing of pairs of ranks, for ``python -m topology measure``."""
+"""Timing of pairs of ranks, for ``busbar topology measure``."""

@@ -51,7 +51,7 @@ def _size(word: str) -> int:
 
 
 class MeasureCommand(FileOptions, Command):
-    """Measure latency and bandwidth between all ranks: mpirun -n P python -m topology measure.
+    """Measure latency and bandwidth between all ranks: mpirun -n P busbar topology measure.
 
     Without mpirun, --from shows matrices that were measured before.
     """
@@ -71,7 +71,7 @@ class MeasureCommand(FileOptions, Command):
     )
     sweep: int | None = option(
         "--sweep N  also time messages of 8 bytes, 16, 32 … up to this size, which is what cost"
-        " models are fitted on (python -m collectives fit)",
+        " models are fitted on (busbar collectives fit)",
         parse=_size,
     )
     racks: bool = switch(
@@ -206,7 +206,7 @@ def crowded(places: Sequence[RankPlace]) -> list[tuple[str, int, int]]:
 def _only_measured(topology: Topology) -> Topology:
     if not any(matrix(topology, name) for name in QUANTITIES):
         reason = (
-            "no measured matrix in these files; start it as mpirun -n 4 python -m topology measure"
+            "no measured matrix in these files; start it as mpirun -n 4 busbar topology measure"
         )
         raise ProbeError("measure", reason)
     return topology

@@ -209,7 +209,7 @@ def world(threads: str | None = None) -> MpiWorld:
     if joined.size < 2:
         raise ProbeError(
             "measure",
-            "one rank has nobody to talk to; start it as mpirun -n 4 python -m topology measure, "
+            "one rank has nobody to talk to; start it as mpirun -n 4 busbar topology measure, "
             "with the mpirun of the MPI that mpi4py uses",
         )
     return joined

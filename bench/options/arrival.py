@@ -76,7 +76,8 @@ class ArrivalPattern:
         elif self.kind == "late":
             delays[:, self.rank] = long
         elif self.kind == "random":
-            delays[:] = np.random.default_rng([SEED, before]).uniform(0, long, delays.shape)
+            for row, iteration in zip(delays, range(before, before + n), strict=True):
+                row[:] = np.random.default_rng([SEED, iteration]).uniform(0, long, nranks)
         elif self.kind == "file":
             delays[:] = np.array(self.table)[np.arange(before, before + n) % len(self.table)]
         return delays

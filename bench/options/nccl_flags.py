@@ -64,7 +64,7 @@ SET: Mapping[str, str] = {
     "NCCL_TESTS_SPLIT": "--split, such as div:8",
     "NCCL_TESTS_SPLIT_MASK": "--split and:MASK",
     "NCCL_TESTS_DEVICE": "--gpus",
-    "NCCL_TESTS_MIN_BW": "python -m reports show RUN --expect 'busbw >= 100GB/s'",
+    "NCCL_TESTS_MIN_BW": "busbar reports show RUN --expect 'busbw >= 100GB/s'",
 }
 
 

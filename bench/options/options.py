@@ -23,7 +23,7 @@ from busbar.errors import Unsupported
 from busbar.mpi import LEVELS, OPTION
 from busbar.options import JoinLists, OptionGroup, Self, option, redefine, switch
 from busbar.units import MOST_RANKS, parse_size, sweep_sizes
-from collectives.execution.registry import transports
+from collectives.execution.registry import check_chosen, transports
 from collectives.execution.world import How
 from collectives.formats.load import is_file
 from collectives.schedule import catalogue
@@ -170,6 +170,11 @@ class RunOptions(OptionGroup):
     def rank_counts(self) -> tuple[int, ...]:
         """The rank counts to measure one after the other; empty unless there are several."""
         return self.rank_list if len(self.rank_list) > 1 else ()
+
+    @property
+    def launch_counts(self) -> tuple[int, ...]:
+        """The ranks of each launch; a single 0 if no option gives a number."""
+        return self.rank_counts or (self.ranks or self.threads or 0,)
 
     @property
     def threads(self) -> int | None:
@@ -524,7 +529,7 @@ class Options(RunOptions):
         self._check_chosen()
         self._check_gpus()
         self._check_launches()
-        if self.nthreads > 1 and self.ranks:
+        if self.nthreads > 1 and self.ranks and self.launch is None:
             product = self.nthreads * (self.ngpus or 1)
             raise Unsupported(
                 f"-t {self.nthreads} --ranks {self.ranks}: in nccl-tests {self.ranks} processes of"
@@ -554,13 +559,9 @@ class Options(RunOptions):
 
     def _check_chosen(self) -> None:
         """Raise Unsupported if an option belongs to transports other than the selected one."""
-        every = transports()
-        entry = every.get(self.transport)
-        if entry is None:
-            return
-        for one in (own for other in every.values() for own in other.options):
-            if one.name in self.chosen and one not in entry.options:
-                raise Unsupported(f"{one.flag} has no effect with --transport {self.transport}")
+        entry = transports().get(self.transport)
+        if entry is not None:
+            check_chosen(entry, self.chosen)
 
     def _check_launches(self) -> None:
         """Raise Unsupported for options that exclude several launches in one command."""
@@ -573,9 +574,9 @@ class Options(RunOptions):
                 )
         if self.launches > 1:
             several.append(f"--launches {self.launches}")
-            if not self.cycles:
-                raise Unsupported(f"{several[-1]}: with -N 0 the first would never end")
         for what in several:
+            if not self.cycles:
+                raise Unsupported(f"{what}: with -N 0 the first would never end")
             if self.nccl_json is not None:
                 raise Unsupported(f"{what}: -J has room for one launch; --out FILE for all")
             if self.split is not None:
@@ -595,9 +596,7 @@ class CollectiveOptions(Options):
     nonblocking: bool = switch(
         "--nonblocking  also measure MPI's non-blocking collective and its overlap with computation"
     )
-    tuning: Path = option(
-        "--tuning FILE  the choices for -A auto, written by python -m bench.tune", TUNING
-    )
+    tuning: Path = option("--tuning FILE  the choices for -A auto, written by busbar tune", TUNING)
     grid: tuple[int, ...] | None = option(
         "--grid XxY  the grid of algorithms that have one, such as 4x4", parse=types.grid
     )

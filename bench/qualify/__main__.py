@@ -1,4 +1,4 @@
-"""``python -m bench.qualify``: which hosts, links and uplinks of a cluster are good."""
+"""``busbar qualify``: which hosts, links and uplinks of a cluster are good."""
 
 from busbar.door import leave
 

@@ -511,6 +511,7 @@ def each(record: Record, holds: int) -> Record:
     return structs.replace(
         record,
         times_s=one(record.times_s),
+        warm_up_s=one(record.warm_up_s),
         per_rank_s=tuple(map(one, record.per_rank_s)),
         also={name: one(times) for name, times in record.also.items()},
         sent_bytes=None,

@@ -77,7 +77,7 @@ def load(world: World, transport: Transport) -> Load | None:
 
 
 def machine() -> str | None:
-    """This node's map as `python -m topology` makes it, as JSON text; None if no source works."""
+    """This node's map as `busbar topology` makes it, as JSON text; None if no source works."""
     from busbar.errors import ProbeError
     from topology.sources import own_json
     from topology.sources.gather import gather

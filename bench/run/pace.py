@@ -23,6 +23,17 @@ ENERGY_S = 2.5
 _FADES = 0.8
 
 
+def longest(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> float:
+    """Seconds that a sweep may take with all its cycles, arrival patterns and delays."""
+    options = jobs[0].options
+    return sum(limits(jobs, nranks, seen)) * max(1, options.cycles) * passes(options)
+
+
+def passes(options: Options) -> int:
+    """How often a cycle measures each row: once for each arrival pattern and each delay."""
+    return len(options.arrivals) * len(options.inject or (None,))
+
+
 def limits(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> list[float]:
     """Seconds allowed for each row and placement of a sweep, in their order.
 
@@ -158,7 +169,7 @@ def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
     width, seconds = len(options.placements), list[float]()
     if world.rank == 0:
         work, one_pass = all_work(jobs, world.size), limits(jobs, world.size, seen)
-        one_pass *= len(options.arrivals) * len(options.inject or (None,))
+        one_pass *= passes(options)
         for cycle in range(max(1, options.cycles)):
             for at in order(options, work, cycle):
                 seconds += one_pass[at * width : (at + 1) * width]

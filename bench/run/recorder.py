@@ -166,14 +166,14 @@ def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -
     Raises StoreError if the file has results and neither --append nor --overwrite is given.
     """
     known = path.name.endswith(tuple(SINKS))  # for other names, `sink` raises the error
+    if options.append and known and not path.name.endswith((".jsonl", ".jsonl.gz")):
+        raise StoreError(f"{path}: --append takes JSON lines (.jsonl, .jsonl.gz) alone")
     if options.overwrite or not (known and path.is_file() and path.stat().st_size):
         return Earlier(launches)
     if not options.append:
         if launches:
             return Earlier(launches)
         raise StoreError(f"{path}: has results already; --append keeps them, --overwrite does not")
-    if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        raise StoreError(f"{path}: --append takes JSON lines (.jsonl, .jsonl.gz) alone")
     return Earlier(lines=_record_lines(path))
 
 

@@ -95,9 +95,7 @@ def parse(data: bytes, path: Path) -> list[Rules]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unsupported(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise Unsupported(
-            f"{path}: not a tuning file of format {FORMAT!r}; python -m bench.tune writes one"
-        )
+        raise Unsupported(f"{path}: not a tuning file of format {FORMAT!r}; busbar tune writes one")
     try:
         rules = msgspec.convert(document.get("rules"), list[Rules])
     except msgspec.ValidationError as error:
@@ -139,12 +137,12 @@ def lookup(
         theirs, here = free if oversubscribed else crowded
         raise Unsupported(
             f"{path} has rules for {collective} on {ranks} ranks that {theirs}; here they {here},"
-            " so it does not apply; python -m bench.tune measures here"
+            " so it does not apply; busbar tune measures here"
         )
     has = sorted({(r.collective, r.ranks, r.transport) for r in known})
     listed = ", ".join(f"{c} on {n} ranks over {t}" for c, n, t in has[:6]) or "nothing"
     more = f" and {len(has) - 6} more" * (len(has) > 6)
     raise Unsupported(
         f"{path} has no rules for {collective} on {ranks} ranks over {' or '.join(transports)};"
-        f" it has {listed}{more}; python -m bench.tune makes them"
+        f" it has {listed}{more}; busbar tune makes them"
     )

@@ -136,7 +136,7 @@ class StepOptions(RunOptions):
         choices=("fusion", "ranks"),
     )
     tuning: Path = option("--tuning FILE  the choices for --update auto", TUNING)
-    fit: Path | None = option("--fit FILE  predict with these costs (python -m collectives fit)")
+    fit: Path | None = option("--fit FILE  predict with these costs (busbar collectives fit)")
     topology: tuple[str, ...] = option(
         "--topology FILE  predict for the machine that these files map", (), nargs="+"
     )

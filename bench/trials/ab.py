@@ -1,4 +1,4 @@
-"""``python -m bench.ab``: compare two commands, interleaved, until every row is decided."""
+"""``busbar ab``: compare two commands, interleaved, until every row is decided."""
 
 from __future__ import annotations
 

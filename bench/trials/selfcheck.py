@@ -1,4 +1,4 @@
-"""``python -m bench.selfcheck``: checks that verdicts on equal and on slowed sides are right.
+"""``busbar selfcheck``: checks that verdicts on equal and on slowed sides are right.
 
 Counts verdicts of compare on equal and on slowed sides, and how often intervals hold the true
 median. Rows on no hardware, whose median is known, go through `bench.timing.measure` on a clock

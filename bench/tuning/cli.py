@@ -1,4 +1,4 @@
-"""``python -m bench.tune``: from options to rules; measures, or uses earlier measurements."""
+"""``busbar tune``: from options to rules; measures, or uses earlier measurements."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ class TuneCommand(Command):
     runs: tuple[Path, ...] = option(
         "--from RUN  measure nothing; decide by these records", (), nargs="+"
     )
+    dry_run: bool = switch("--dry-run  print the runs and how long they may take, and end")
     out: Path = option("--out FILE  write the choices here, as JSON", TUNING)
     open_mpi_rules: Path | None = option(
         "--open-mpi-rules FILE  also write Open MPI's coll_tuned_dynamic_rules_filename"
@@ -94,6 +95,8 @@ class TuneCommand(Command):
     def run(self) -> int:
         """Return 0, or 1 if a run failed or a file could not be written."""
         measured = Measuring(self.runs)
+        if self.dry_run:
+            return _dry_run(self)
         if self.from_model is not None:
             rules = _predict(self, self.from_model)
         else:
@@ -171,6 +174,9 @@ def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
     raise Unsupported(f"nothing was measured of {groups[0]}, so there is nothing to write for it")
 
 
+_Run = tuple[Launch, LaunchTurn | None]
+
+
 class Measuring(NamedTuple):
     """The result of the runs: record files, number of failed runs, and the signal or 0."""
 
@@ -180,8 +186,18 @@ class Measuring(NamedTuple):
     of: int = 0
 
 
-def _measure(options: TuneCommand) -> Measuring:
-    """Do all runs, or as many as the time and the user allow."""
+def _dry_run(options: TuneCommand) -> int:
+    """Print the runs on standard output, and their number and duration on standard error."""
+    if options.runs or options.from_model is not None:
+        raise Unsupported("--dry-run: --from and --from-model measure nothing anyway")
+    runs = _planned(options)
+    _course(options, runs).announce()
+    Screen(0).lines([one.name for one, _ in runs])
+    return GOOD
+
+
+def _planned(options: TuneCommand) -> list[_Run]:
+    """All runs in their order. Raises Unsupported for options that do not go together."""
     sign = launched()
     if sign is not None:
         raise Unsupported(
@@ -204,18 +220,24 @@ def _measure(options: TuneCommand) -> Measuring:
 
     once = [effort(one) for one in planned(1)] * options.launches
     todo = planned(rounds_within(once, options.budget, options.rounds))
+    return turns(todo, options.launches, options.seed)
+
+
+def _course(options: TuneCommand, runs: Sequence[_Run]) -> Course:
+    return Course([effort(one) for one, _ in runs], options.budget, print_note)
+
+
+def _measure(options: TuneCommand) -> Measuring:
+    """Do all runs, or as many as the time and the user allow."""
+    runs = _planned(options)
     folder = options.out.with_name(options.out.name + ".records")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Unsupported(f"{folder}: {error.strerror}") from None
-    runs = turns(todo, options.launches, options.seed)
-    course = Course([effort(one) for one, _ in runs], options.budget, print_note)
+    course = _course(options, runs)
     course.announce()
     return _all(runs, folder, options.launcher, course)
-
-
-_Run = tuple[Launch, LaunchTurn | None]
 
 
 def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Course) -> Measuring:

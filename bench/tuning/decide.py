@@ -299,7 +299,7 @@ def predicted(
 ) -> tuple[Series, list[str]]:
     """A predicted time for each candidate and size, and lines on the source of the costs.
 
-    ``sizes``: bytes; ``fit``: what ``python -m collectives fit`` wrote; ``topology``: files that
+    ``sizes``: bytes; ``fit``: what ``busbar collectives fit`` wrote; ``topology``: files that
     map the machine, None for ranks as they were measured. The candidates' transport is the one that
     the fit was measured over. Raises Unsupported for files or algorithms that cannot be used.
     """

@@ -1,4 +1,4 @@
-"""The table of the commands of ``python -m collectives``."""
+"""The table of the commands of ``busbar collectives``."""
 
 from busbar.commands import CommandTable
 

@@ -48,11 +48,11 @@ class CostCommand(SchedulesOptions, Command):
     maxbytes: str | None = option("-e --maxbytes SIZE  largest size to predict (default 1G)")
     stepfactor: float | None = option("-f --stepfactor F  factor between sizes (default 2)")
     topology: tuple[str, ...] | None = option(
-        "--topology FILE  map of the machine: any file that python -m topology --from reads; may be"
+        "--topology FILE  map of the machine: any file that busbar topology --from reads; may be"
         " repeated",
         action="append",
     )
-    fit: Path | None = option("--fit FILE  costs of its links (python -m collectives fit)")
+    fit: Path | None = option("--fit FILE  costs of its links (busbar collectives fit)")
     format: str = option("--format", "table", choices=("table", "csv", "json"))
 
     def run(self) -> int:

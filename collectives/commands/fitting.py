@@ -23,7 +23,7 @@ class FitCommand(Command):
     """Costs of links from measured times, for predictions."""
 
     files: tuple[str, ...] = option(
-        "MATRIX.json  saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json;"
+        "MATRIX.json  saved by mpirun -n P busbar topology measure --sweep 16M -o MATRIX.json;"
         " give several files for several rank counts or repeated measurements",
         nargs="+",
     )

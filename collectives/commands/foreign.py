@@ -54,7 +54,7 @@ class ImportCommand(Command):
             f"in units of the collective's total: {counts.total:.4g} moved, a rank sends up to"
             f" {counts.out:.4g}, receives {counts.into:.4g}, adds {counts.reduced:.4g}"
         )
-        print(f"run it: python -m bench.{where.spec.name} --ranks {where.nranks} -A {self.file}")
+        print(f"run it: busbar {where.spec.name} --ranks {where.nranks} -A {self.file}")
         return 0
 
 

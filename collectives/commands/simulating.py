@@ -141,9 +141,7 @@ def _collective(options: SimulateCommand, name: str) -> str:
     if "+" in name or "allreduce" in known:
         return "allreduce"
     if not known:
-        raise Unsupported(
-            f"no algorithm {name!r} in any collective; see python -m collectives list"
-        )
+        raise Unsupported(f"no algorithm {name!r} in any collective; see busbar collectives list")
     return known[0]
 
 

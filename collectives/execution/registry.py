@@ -132,11 +132,19 @@ def auto_order(world: str, *, on_gpu: bool = True) -> list[Entry]:
     return [one for _, one in sorted(order, key=lambda pair: pair[0]) if on_gpu or not one.on_gpu]
 
 
+def check_chosen(entry: Entry, chosen: Mapping[str, str]) -> None:
+    """Raise Unsupported if an option was given that only other transports have."""
+    for one in (own for other in transports().values() for own in other.options):
+        if one.name in chosen and one not in entry.options:
+            raise Unsupported(f"{one.flag} has no effect with --transport {entry.name}")
+
+
 def open_transports(world: World, request: TransportRequest) -> OpenTransports:
     """Open the transports of a run, on all ranks together.
 
     Raises Unsupported for a transport of another kind of ranks, and what its ``open`` raises. A
-    transport that ``auto`` cannot open is skipped with a note, unless GPUs were asked for.
+    transport that ``auto`` cannot open, or on which a given option has no effect, is skipped with a
+    note, unless GPUs were asked for.
     """
     if request.name != "auto":
         named = transports().get(request.name)
@@ -147,6 +155,7 @@ def open_transports(world: World, request: TransportRequest) -> OpenTransports:
     for entry in order:
         try:
             if entry.suits(world, request):
+                check_chosen(entry, request.chosen)
                 return entry.open(world, request)
         except (Unsupported, Unavailable) as error:
             if (entry.on_gpu and request.asks_for_gpus) or entry is order[-1]:

@@ -195,7 +195,7 @@ def load_fit(text: str) -> Fit:
     except (ValueError, RecursionError):
         raise Unsupported("no fit: it is no JSON") from None
     if not isinstance(document, dict) or KEY not in document:
-        raise Unsupported(f"no fit: no {KEY!r} in it; python -m collectives fit writes one")
+        raise Unsupported(f"no fit: no {KEY!r} in it; busbar collectives fit writes one")
     if document[KEY] != VERSION:
         raise Unsupported(
             f"version {str(document[KEY])[:40]!r} of a fit is not {VERSION}; fit again"

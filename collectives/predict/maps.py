@@ -354,7 +354,7 @@ LATENCY_US = 0.5
 
 
 def network_from_file(name: str, latency_us: float = LATENCY_US) -> Network:
-    """The network of a file that ``python -m topology --from`` reads.
+    """The network of a file that ``busbar topology --from`` reads.
 
     Raises Unsupported for a file that cannot be read, or that has neither GPUs nor measured ranks.
     """

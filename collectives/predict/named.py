@@ -623,7 +623,7 @@ def build_network(text: str, nranks: int) -> Network:
 
     The first parameter needs no key: ``torus:8x8``. The parameter for the number of places may be
     left out, and is then chosen for ``nranks``. Instead of a generator the text may name a file
-    that ``python -m topology --from`` reads; its ``latency_us`` is that of links without a latency
+    that ``busbar topology --from`` reads; its ``latency_us`` is that of links without a latency
     in the map. Every network has ``overhead_us``; ``add_gbs``, the rate of additions in GB/s
     (without it, the rate in the file's sweep, or else additions are free); ``buffer_kib``, bytes
     that count as sent before they have left; and with it ``burst_kib``, bytes that a link passes at

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from busbar.errors import Unsupported
+from busbar.units import MOST_BYTES
 from collectives.schedule.spec import ALIGN_BYTES
 
 Counts = NDArray[np.int64]
@@ -46,6 +47,8 @@ def matrix(rows: ArrayLike, nranks: int) -> Counts:
         raise Unsupported(f"counts: a matrix for {len(table)} ranks does not serve {nranks}")
     if table.dtype.kind not in "iu" or (table < 0).any():
         raise Unsupported("counts: every count must be a whole number, 0 or more")
+    if table.size and table.max() > MOST_BYTES // table.size:
+        raise Unsupported(f"counts: {table.max()} elements are more than any memory has")
     return table[:nranks, :nranks].astype(np.int64)
 
 

@@ -82,7 +82,7 @@ def read_pairs(file: Path) -> list[Pairs]:
 
     matrices = _pairs(gather([str(file)])[0])
     if not matrices:
-        reason = "no measured matrix; make one with mpirun -n 4 python -m topology measure -o FILE"
+        reason = "no measured matrix; make one with mpirun -n 4 busbar topology measure -o FILE"
         raise ReportError(f"{file}: {reason}")
     return matrices
 

@@ -285,7 +285,7 @@ def compare(
     measured, notes = _measured(rows)
     if rows and not measured:
         raise ReportError(
-            "no all-reduce by ps, ring or sharded_ps in it; run python -m bench.allreduce"
+            "no all-reduce by ps, ring or sharded_ps in it; run busbar allreduce"
             " -A ps,ring,sharded_ps --ranks 2,4,8,16"
         )
     counts = sorted({*ranks, *(key[1] for key in measured)})

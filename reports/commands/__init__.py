@@ -1,4 +1,4 @@
-"""The table of commands of ``python -m reports``, with the class of each."""
+"""The table of commands of ``busbar reports``, with the class of each."""
 
 from busbar.commands import CommandTable
 

@@ -1,4 +1,4 @@
-"""``python -m reports compare``, ``history`` and ``scaling``: commands on several runs."""
+"""``busbar reports compare``, ``history`` and ``scaling``: commands on several runs."""
 
 from __future__ import annotations
 

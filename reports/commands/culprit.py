@@ -1,4 +1,4 @@
-"""``python -m reports culprit``: find slow ranks, GPUs, nodes and links."""
+"""``busbar reports culprit``: find slow ranks, GPUs, nodes and links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CulpritCommand(RunOptions, Command):
 
     files: tuple[Path, ...] = option("RUN  records measured with --per-rank", (), nargs="*")
     matrix: tuple[Path, ...] = option(
-        "--matrix FILE  measured latencies and bandwidths: python -m topology measure -o FILE",
+        "--matrix FILE  measured latencies and bandwidths: busbar topology measure -o FILE",
         (),
         action="append",
     )

@@ -1,4 +1,4 @@
-"""``python -m reports plot``, ``warmup`` and ``html``: figures, and the page for the browser."""
+"""``busbar reports plot``, ``warmup`` and ``html``: figures, and the page for the browser."""
 
 from __future__ import annotations
 

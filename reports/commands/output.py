@@ -55,7 +55,7 @@ class MachineOptions(OptionGroup):
         "--limit RATE  bound on busbw for rows that have none of their own, such as 480GB/s"
     )
     topology: tuple[Path, ...] = option(
-        "--topology FILE  map of the machine, or its measured matrices: any file that python -m"
+        "--topology FILE  map of the machine, or its measured matrices: any file that busbar"
         " topology reads",
         (),
         action="append",

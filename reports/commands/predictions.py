@@ -1,4 +1,4 @@
-"""``python -m reports model`` and ``accuracy``: compare measured with predicted times."""
+"""``busbar reports model`` and ``accuracy``: compare measured with predicted times."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ModelCommand(RunOptions, Command):
     minbytes: str | None = option("-b --minbytes SIZE  smallest size to predict (default 1M)")
     maxbytes: str | None = option("-e --maxbytes SIZE  largest size to predict (default 64M)")
     stepfactor: float = option("-f --stepfactor F  factor between sizes", 8.0)
-    fit: Path | None = option("--fit FILE  predict with this fit (python -m collectives fit)")
+    fit: Path | None = option("--fit FILE  predict with this fit (busbar collectives fit)")
     out: Path | None = option("--out FILE  draw a figure, .png or .svg")
 
     def run(self) -> int:
@@ -131,7 +131,7 @@ def _growths(comparison: LawComparison, width: int) -> list[RenderedTable]:
 class AccuracyCommand(RunOptions, Command):
     """Median and 95th percentile of predictions' error on runs that the fit has not seen."""
 
-    fit: Path | None = option("--fit FILE  predict with this fit (python -m collectives fit)")
+    fit: Path | None = option("--fit FILE  predict with this fit (busbar collectives fit)")
     nccl_log: Path | None = option(
         "--nccl-log FILE  NCCL's log of its graphs; library rows are compared with NCCL's published"
         " model"

@@ -1,4 +1,4 @@
-"""``python -m reports show``, ``import`` and ``md``: rows as tables or in another format."""
+"""``busbar reports show``, ``import`` and ``md``: rows as tables or in another format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
     """Tables with intervals and distributions."""
 
     fit: Path | None = option(
-        "--fit FILE  predictions and lower bounds of this fit (python -m collectives fit) beside"
+        "--fit FILE  predictions and lower bounds of this fit (busbar collectives fit) beside"
         " the times"
     )
 

@@ -159,7 +159,7 @@ def _figures(metrics: Sequence[Metric]) -> str:
         "measurements",
         "Figures",
         "<noscript><p>Plots and the table need JavaScript; the same figures are printed by "
-        "<code>python -m reports show</code>.</p></noscript>",
+        "<code>busbar reports show</code>.</p></noscript>",
         '<details id="filter"><summary>Filter</summary>'
         '<form id="filters" aria-label="Filter"></form></details>',
         '<p id="count" role="status"></p>',

@@ -79,11 +79,11 @@ def remedy(comparisons: Sequence[Comparison]) -> str:
     door = "pt2pt" if row.collective in TESTS else row.collective
     # bench.step has no --launches.
     ours = row.run.format.startswith("busbar") and not row.collective.startswith(STEP)
-    once = f"python -m bench.{door} --ranks {row.ranks} --launches 5" if ours else ""
+    once = f"busbar {door} --ranks {row.ranks} --launches 5" if ours else ""
     several = f"launch both several times ({once})" if once else "launch both several times"
     return (
         f"What differs from launch to launch is in no iteration of one: {several} and compare"
-        " a*.jsonl -- b*.jsonl, or have them take turns: python -m bench.ab -- A -- B"
+        " a*.jsonl -- b*.jsonl, or have them take turns: busbar ab -- A -- B"
     )
 
 

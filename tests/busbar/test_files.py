@@ -29,6 +29,15 @@ def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "folder", "link"]
 
 
+def test_a_private_file_stays_private(tmp_path: Path) -> None:
+    """Rule: a file that is replaced keeps its permissions."""
+    file = tmp_path / "private"
+    write(file, b"1")
+    file.chmod(0o600)
+    write(file, b"2")
+    assert file.read_bytes() == b"2" and file.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
     """Rule: where a disk or a limit is too small the old file stays, and nothing beside it."""
     file = tmp_path / "page.html"

@@ -104,7 +104,7 @@ def _listen(job: StepJob, protocol: UpdateProtocol, gradient_bytes: int) -> List
         channel = ListeningChannel(name, world.rank, about)
     world.barrier()
     if world.rank == 0:
-        job.note(f"learners may join: python -m bench.step --join {name}")
+        job.note(f"learners may join: busbar step --join {name}")
     return channel
 
 

@@ -105,6 +105,18 @@ def test_what_a_run_ends_with_is_an_exception(mpich: Mpi) -> None:
         busbar.run(ranks=2, transport="nccl", sizes=[8], iters=1)
 
 
+def test_launches_of_several_counts_are_all_kept(tmp_path: Path) -> None:
+    """Rule: rows of all counts and launches come back, and into the caller's file, replaced too."""
+    out = tmp_path / "run.csv"
+    options: dict[str, Any] = {"transport": "inproc", "iters": 1, "algorithms": "dissemination"}
+    for more in (dict[str, Any](), {"overwrite": True}):
+        rows = busbar.run(
+            "barrier", ranks=[1, 2], launches=2, placement="out", out=out, **options, **more
+        )
+        assert [row.ranks for row in rows] == [1, 1, 2, 2]
+        assert [row.ranks for row in busbar.load(out)] == [1, 1, 2, 2]
+
+
 def test_a_signal_that_ends_the_ranks_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: Ctrl-C is a KeyboardInterrupt; SIGTERM does what it does to this program otherwise."""
     came: list[int] = []

@@ -6,10 +6,12 @@ import os
 import re
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from bench.cli.main import main
 from bench.options.launching import LaunchTurn, turns
 from bench.run.environment import load as load_of
 from collectives.execution.inproc.world import InprocWorld
@@ -18,7 +20,7 @@ from reports.analysis.launches import launch_of
 from reports.exports.store import SINKS
 from reports.readers.reading import read
 from reports.records.cores import Load, busiest
-from tests.conftest import LIMIT_S, Mpi, Run, good, on_threads, popen, thorough
+from tests.conftest import LIMIT_S, Mpi, Run, called, good, on_threads, popen, thorough
 
 BENCH = ("-m", "bench.allreduce", "--transport", "inproc", "--placement", "out")
 SMALL = ("-b", "1K", "-e", "2K", "-n", "8")
@@ -117,6 +119,39 @@ def test_a_dry_run_of_several_counts_tells_each() -> None:
     """Rule: --dry-run prints what would run on every count, and starts nothing."""
     status, out, _ = on_threads("allreduce", "--ranks 2,4 --dry-run", *SMALL, "-A ring")
     assert status == 0 and "on 2 ranks" in out and "on 4 ranks" in out
+
+
+def test_the_time_of_a_plan_counts_cycles_patterns_and_launches() -> None:
+    """Rule: "at most" is of all cycles, arrival patterns and delays."""
+    most = re.compile(r"; ([0-9hmins ]+) at most in all")
+
+    def planned(*more: str) -> str:
+        _, out, err = on_threads("allreduce", "--ranks 2 -b 1K -e 1K -A ring --dry-run", *more)
+        match = most.search(out)
+        assert match, out + err
+        return match[1]
+
+    once = planned()
+    assert once == "8 s" and planned("-N 6") == "48 s"
+    assert planned("--arrival all") == "40 s" and planned("--inject 0,0.1") == "16 s"
+    status, _, err = on_threads("allreduce", "--ranks 4 --split mod:2 --dry-run -A ring")
+    assert status == 2 and "--split" in err
+
+
+def test_threads_are_launched_several_times(run: Run) -> None:
+    """Rule: -t and --threads go with --launches, also with a root for each rank."""
+    argv = ("-t", "2", "--launches", "2", "--limit", "none", "--budget", "0.01")
+    row = ("-b", "64", "-e", "64", "-r", "all", "-A", "flat")
+    done = run(sys.executable, "-m", "bench.gather", "--transport", "inproc", *argv, *row)
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks, launch 2 of 2" in done.stderr
+
+
+def test_what_all_leaves_out_is_told() -> None:
+    """Rule: `all` names each collective that refuses the options, with its reason."""
+    status, _, err = called(partial(main, "all"), "--ranks 2 -A ring --dry-run -b 8 -e 8")
+    assert status == 0
+    assert "barrier is left out: no algorithm 'ring'" in err and "allreduce is left" not in err
 
 
 # -- who shares cores

@@ -24,6 +24,26 @@ def test_groups_of_threads_of_different_sizes(tmp_path: Path) -> None:
         assert [json.loads(row)["ranks"] for row in rows] == [size] * 4
 
 
+def test_an_error_of_one_group_ends_all(tmp_path: Path) -> None:
+    """Rule: no group waits for one whose options do not fit it, or whose results are there."""
+    small = "-b 8 -e 8 -n 1 -A binomial --limit none"
+    status, out, err = in_process("broadcast", "--threads 3 --split div:2 -r 1", small)
+    assert status == 2 and not out and err.count("\n") == 1 and "group 1: " in err
+    (tmp_path / "run.group1.jsonl").write_text("results\n")
+    file = f"--out {tmp_path}/run.jsonl"
+    status, out, err = in_process("broadcast", "--threads 4 --split div:2", small, file)
+    assert status == 2 and not out and "run.group1.jsonl: has results already" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["run.group1.jsonl"]
+
+
+def test_a_file_of_the_name_without_a_group_is_not_in_the_way(tmp_path: Path) -> None:
+    """Rule: groups write files of their own, so the plain name is not refused."""
+    (tmp_path / "run.jsonl").write_text("results\n")
+    file = f"--out {tmp_path}/run.jsonl"
+    good(in_process("allreduce", "--threads 2 --split mod:1 -b 8 -e 8 -n 1 -A ring", file))
+    assert (tmp_path / "run.jsonl").read_text() == "results\n"
+
+
 @pytest.mark.parametrize("transport", ["auto", *thorough("mpi")])
 def test_groups_under_mpi(mpich: Mpi, run: Run, transport: str) -> None:
     """Rule: the same as processes, each group with its own library and shared memory."""

@@ -94,9 +94,9 @@ def test_more_pairs_than_ranks_are_refused() -> None:
 def test_a_row_times_one_of_what_an_iteration_holds() -> None:
     """Rule: times, also every rank's own, are those of one message; counts are of iterations."""
     times = (64e-6, 128e-6)
-    whole = Record(times_s=times, per_rank_s=(times,), sent_bytes=64, wrong=0)
+    whole = Record(times_s=times, warm_up_s=times, per_rank_s=(times,), sent_bytes=64, wrong=0)
     one = each(whole, 64)
-    assert one.times_s == (1e-6, 2e-6) == one.per_rank_s[0]
+    assert one.times_s == (1e-6, 2e-6) == one.per_rank_s[0] == one.warm_up_s
     assert one.sent_bytes is None and one.wrong == 0 and one.per_iteration == 64
     assert each(whole, 1) == whole
 

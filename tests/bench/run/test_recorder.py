@@ -179,6 +179,8 @@ def test_results_are_only_replaced_where_that_is_said(tmp_path: Path, ending: st
     assert file.read_bytes() == before
     if ".jsonl" not in ending:
         assert sizes("--append")[0] == 2 and file.read_bytes() == before
+        file.unlink()  # before the first launch, not before the second
+        assert sizes("--append")[0] == 2 and not file.exists()
     else:
         assert sizes("--append", "-b 2K -e 2K")[0] == 0
         assert [row.size for row in read(file).rows] == [1024, 2048]

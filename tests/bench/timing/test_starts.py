@@ -170,6 +170,7 @@ def test_random_delays_are_the_same_for_every_rank_and_algorithm() -> None:
     (one,) = arrivals("random:100")
     assert (one.delays(8, 5, 40) == one.delays(8, 5, 40)).all()
     assert (one.delays(8, 5, 40) != one.delays(8, 5, 45)).any()
+    assert (one.delays(8, 10, 40)[5:] == one.delays(8, 5, 45)).all()
     assert 0 <= one.delays(8, 50, 0).min() < one.delays(8, 50, 0).max() <= 1e-4
 
 

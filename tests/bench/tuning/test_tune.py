@@ -221,6 +221,14 @@ class TestCommand:
         assert results._through(both) == "shm, mpi"
         assert (results._through(ours), results._through(library)) == ("shm", "mpi")
 
+    def test_a_dry_run_measures_nothing(self, tmp_path: Path) -> None:
+        """Rule: --dry-run names every run and the time, starts none and leaves no file."""
+        out = str(tmp_path / "tuning.json")
+        argv = "--ranks 2,3 --transport inproc --launches 2 -b 1K -e 2K --dry-run --out"
+        said = good(called(main, argv, out))
+        assert sorted(said.splitlines()) == ["allreduce-2-inproc"] * 2 + ["allreduce-3-inproc"] * 2
+        assert not list(tmp_path.iterdir())
+
     def test_deciding_again_gives_the_same(self, tmp_path: Path) -> None:
         """``--from`` on kept records writes the same rules: nothing depends on the day."""
         kept = str(tmp_path / "run.jsonl")
