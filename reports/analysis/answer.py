@@ -69,8 +69,12 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
 
 
 def best_figure(rows: Sequence[Measurement]) -> str:
-    """The highest busbw (without rates the least time) and its algorithm; empty without times."""
-    timed = [r for r in rows if r.time_s and not r.worksharing] or [r for r in rows if r.time_s]
+    """The highest busbw (without rates the least time) and its algorithm; empty without times.
+
+    Rows with wrong elements do not count.
+    """
+    right = [r for r in rows if r.time_s and not r.wrong]
+    timed = [r for r in right if not r.worksharing] or right
     rated = [r for r in timed if r.busbw_bytes_per_s]
     if rated:
         best = max(rated, key=lambda r: r.busbw_bytes_per_s or 0)
@@ -80,7 +84,8 @@ def best_figure(rows: Sequence[Measurement]) -> str:
         words = f"least time {format_seconds(best.time_s)}"
     else:
         return ""
-    return f"{words}: {best.algorithm or best.run.library} at {format_size(best.nbytes)}"
+    name = best.algorithm or best.run.library
+    return f"{words}{name and f': {name}'} at {format_size(best.nbytes)}"
 
 
 def _most(ranges: Sequence[Stretch]) -> tuple[Stretch, str]:
@@ -132,41 +137,47 @@ def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
 
     For all-reduce at the largest size that both have, with the ratio of the bytes through their
     busiest ports by the textbook. If the two ratios disagree, the sentence gives a possible reason.
-    Without a ring, the sharded parameter server is compared instead.
+    Without a ring, the sharded parameter server is compared instead. Rows whose work ranks shared
+    are left out: their times need not follow the bytes of the algorithm.
     """
     usable = [
         r
         for r in rows
         if r.collective == "allreduce" and r.algorithm in VOLUMES and r.time_s and not r.wrong
-        if r.size and (r.ranks or 0) > 1
+        if r.size and (r.ranks or 0) > 1 and not r.worksharing
     ]
     lines = []
     kinds = grouped(usable, lambda r: (r.ranks or 0, r.dtype, r.op, r.transport))
-    for (ranks, *_), kind in sorted(kinds.items()):
+    several = [len(set(values)) > 1 for values in zip(*kinds, strict=True)]
+    for (ranks, *others), kind in sorted(kinds.items()):
+        words = [value for value, differs in zip(others, several[1:], strict=True) if differs]
         out_of_place = [r for r in kind if r.placement == "out"]
         by_name = grouped(out_of_place or kind, lambda r: r.algorithm)
         ring = next((name for name in ("ring", "sharded_ps") if name in by_name), "")
         if "ps" in by_name and ring:
-            lines += _port_sentence(ranks, ring, by_name["ps"], by_name[ring])
-    return list(dict.fromkeys(lines))
+            where = ", ".join((head(ranks, False), *words))
+            lines += _port_sentence(where, ring, by_name["ps"], by_name[ring])
+    return lines
 
 
 def _port_sentence(
-    ranks: int, ring: str, servers: Sequence[Measurement], rings: Sequence[Measurement]
+    where: str, ring: str, servers: Sequence[Measurement], rings: Sequence[Measurement]
 ) -> list[str]:
+    """The sentence of one setting, ``where``; none if both have no size in common."""
     sizes = {r.size or 0 for r in servers} & {r.size or 0 for r in rings}
     if not sizes:
         return []
     size = max(sizes)
     sides = [[r for r in side if r.size == size] for side in (servers, rings)]
     ratio, low, high = time_ratio(*sides)
+    ranks = servers[0].ranks or 0
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
     interval = "" if low is None or high is None else f" ({_interval(low, high)})"
     if low is not None and high is not None and _tells_nothing(low, high):
         took = f"{_CANNOT_TELL} whether ps takes longer than {ring}"
     else:
         took = f"ps took {_factor(ratio)} times as long as {ring}{interval}"
-    on = f"at {format_size(size)} on {head(ranks, False)}"
+    on = f"at {format_size(size)} on {where}"
     text = f"{took} {on}; by bytes through the busiest port {by_port:.3g}"
     first, last = (ratio / 1.1, ratio * 1.1) if low is None or high is None else (low, high)
     why, whose = what_is_shared([*sides[0], *sides[1]])
@@ -203,14 +214,18 @@ def _next(won: Sequence[Winner]) -> str:
     known = [w for w in won if w.margin is not None]
     names = {w.against for w in known}
     name = f" {names.pop()}" if len(names) == 1 else ""
-    bounds = [b for w in known for b in (w.low, w.high) if b is not None]
-    margins = bounds or [w.margin for w in known if w.margin is not None]
-    return f"{_span(margins)}{name}" if margins else ""
+    ends = [
+        end
+        for w in known
+        for end in ((w.margin,) if w.low is None or w.high is None else (w.low, w.high))
+        if end is not None
+    ]
+    return f"{_span(ends)}{name}" if ends else ""
 
 
 def _library(won: Sequence[Winner]) -> str:
     """The library's time over the winner's; empty if it is first or second at all sizes."""
-    certain = all(w.against == LIBRARY or w.library is None for w in won)
+    certain = all(w.against == w.library_name or w.library is None for w in won)
     return "" if certain else _span([w.library for w in won if w.library is not None])
 
 

@@ -63,7 +63,8 @@ def _reasons(row: Measurement) -> tuple[Unstable, ...]:
 
 
 def _telling(rows: Sequence[Measurement]) -> Sequence[Measurement]:
-    return [r for r in rows if r.times_s or r.cv is not None]
+    """The rows whose stability can be judged; a loop has one mean, however long it was."""
+    return [r for r in rows if (r.times_s and r.timing != "loop") or r.cv is not None]
 
 
 def _looked_at(items: Sequence[_One]) -> Sequence[_One]:

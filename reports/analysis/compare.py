@@ -50,6 +50,8 @@ class Joined:
     clocks: tuple[float, float] | None = None
     #: Logarithm of new over base in each launch; empty unless every launch measured both sides.
     within: tuple[float, ...] = ()
+    #: Wrong elements in the results of new, in all launches.
+    wrong: int = 0
 
     @property
     def base_times(self) -> list[float]:
@@ -64,12 +66,17 @@ class Joined:
     @property
     def base_cost(self) -> float | None:
         """Cost of base, averaged over its launches."""
-        return _over_launches(self.base, self.base_runs)
+        return self._cost(self.base, self.base_runs)
 
     @property
     def new_cost(self) -> float | None:
         """Cost of new, averaged over its launches."""
-        return _over_launches(self.new, self.new_runs)
+        return self._cost(self.new, self.new_runs)
+
+    def _cost(self, row: Measurement, runs: Samples) -> float | None:
+        """The geometric mean over launches of their medians; of a single figure the figure."""
+        raw = len(self.base_times) > 1 and len(self.new_times) > 1
+        return launch_center(runs) if raw or len(runs) > 1 else cost(row)
 
     @property
     def one_launch_a_side(self) -> bool:
@@ -128,11 +135,6 @@ class Comparison:
         """The relative scatter among launches of a side; None if it is not known."""
         known = self.p is not None and not self.row.within
         return launch_scatter(self.row.base_runs, self.row.new_runs) if known else None
-
-
-def _over_launches(row: Measurement, runs: Samples) -> float | None:
-    """The geometric mean over several launches, or the row's own figure for one launch."""
-    return launch_center(runs) if len(runs) > 1 else cost(row)
 
 
 def row_key(r: Measurement) -> Key:
@@ -215,6 +217,7 @@ def join(
             samples(right[other]),
             _clocks(left[key], right[other]),
             within_launches(left[key], right[other]),
+            sum(r.wrong or 0 for r in right[other]),
         )
         for key, other in keys.items()
     ]
@@ -319,9 +322,7 @@ def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
 def _ratio(j: Joined) -> float:
     if j.within:
         return exp(mean(j.within))
-    if len(j.base_times) > 1 and len(j.new_times) > 1:
-        return launch_center(j.new_runs) / launch_center(j.base_runs)
-    return (cost(j.new) or 0.0) / (cost(j.base) or 1.0)
+    return (j.new_cost or 0.0) / (j.base_cost or 1.0)
 
 
 _KINDS = {

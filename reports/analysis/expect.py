@@ -269,7 +269,7 @@ _FIELD = re.compile(rf"({'|'.join(FIELDS)})\s*({_OPERATOR})\s*(.+)")
 _RANKS = re.compile(r"(\d{1,9}) ranks?", re.ASCII)
 _BETWEEN = re.compile(r"^(\w+)\s+between\s+(.+?)\s+and\s+(.+)$")
 _AVERAGE = re.compile(r"\b(?:avg|average)\s+(?=[a-z])")
-_PLAIN = re.compile(rf"({_NUMBER})\s*([^\s\d*]*)", re.ASCII)
+_PLAIN = re.compile(rf"(-?{_NUMBER})\s*([^\s\d*]*)", re.ASCII)
 _LIMIT = re.compile(rf"({_NUMBER})?\s*(%?)\s*(?:\*|of)?\s*limit|limit\s*\*\s*({_NUMBER})", re.ASCII)
 _ALIASES = {"latency": "time", "median": "time"}
 _UNITS = {"µs": "us", "μs": "us", "Gb/s": "Gbit/s", "Gbps": "Gbit/s"}
@@ -343,6 +343,8 @@ def _parsed_bound(metric: str, comparison: str, text: str) -> Threshold:
         listed = " or ".join(u for u in units if u) or "no unit"
         raise ValueError(f"{metric} is in {listed}, not {match.group(2) or 'a bare number'}")
     value = float(match.group(1)) * scale
+    if value < 0 and metric != "overlap":
+        raise ValueError(f"{metric} is never below 0")
     if not isfinite(value):
         raise ValueError(f"{text!r} is no finite number")
     return Threshold(comparison, value)
@@ -366,7 +368,7 @@ def _selectors(part: str) -> Iterator[Selector]:
         yield _of_field(part, name, _ALSO.get(sign, sign), value.strip())
     elif part.lower() in _PLACES:
         yield Selector(part, "placement", "==", names=(_PLACES[part.lower()],))
-    elif re.fullmatch(r"[\w*?|]+", part):
+    elif re.fullmatch(r"[\w*?|-]+", part):
         yield _of_field(part, "collective", "==", part)
     else:
         raise ValueError(

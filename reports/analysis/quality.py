@@ -168,13 +168,18 @@ def _intervals(f: _Facts) -> Verdict:
     bare = [r for r in f.timed if r.low_s is None or r.high_s is None]
     if not bare:
         return _KEPT, f"95 % interval of the median in all {len(f.timed)} rows"
-    raw = sum(not r.times_s for r in bare)
-    reasons = []
-    if raw:
-        reasons.append(f"{raw} have no raw times")
-    if len(bare) - raw:
-        reasons.append(f"{len(bare) - raw} have fewer than 6 iterations")
+    counts = {
+        "have no raw times": sum(not r.times_s for r in bare),
+        "have the mean of a loop": sum(r.timing == "loop" and bool(r.times_s) for r in bare),
+        "have fewer than 6 iterations": sum(_few(r) for r in bare),
+    }
+    counts["have an interval of their log's mean only"] = len(bare) - sum(counts.values())
+    reasons = [f"{number} {what}" for what, number in counts.items() if number]
     return _BROKEN, f"{_count(len(bare), len(f.timed), 'no interval')}: {', '.join(reasons)}"
+
+
+def _few(row: Measurement) -> bool:
+    return row.timing != "loop" and 0 < len(row.times_s) < 6
 
 
 def _normality(f: _Facts) -> Verdict:

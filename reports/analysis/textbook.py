@@ -318,9 +318,12 @@ def _measured(rows: Sequence[Measurement]) -> tuple[Measured, list[str]]:
         if r.collective == "allreduce" and r.algorithm in ALGORITHMS
         if r.time_s and r.size and (r.ranks or 0) > 1
     ]
+    notes = []
+    if wrong := sum(bool(r.wrong) for r in mine):
+        notes.append(f"{format_count(wrong, 'row')} with wrong elements left out")
+        mine = [r for r in mine if not r.wrong]
     transports = [r.transport for r in mine]
     chosen = max(transports, key=transports.count, default="")
-    notes = []
     if set(transports) - {chosen}:
         others = len(mine) - transports.count(chosen)
         notes.append(f"{others} rows of other transports than {chosen} are left out")

@@ -22,7 +22,9 @@ class Winner:
     ``margin``: time of the second, ``against``, over the winner's; None without a competitor.
     ``low``, ``high``: 95 % interval of the margin, None without raw times. ``library``: time of the
     library over the winner's, None if the library won or was not measured; ``library_low``,
-    ``library_high``: its 95 % interval. ``sure``: the interval of the margin is above 1.
+    ``library_high``: its 95 % interval; ``library_name``: its name, with the transport if it was
+    measured over several, of which this is the fastest. ``sure``: the interval of the margin is
+    above 1.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Winner:
     library: float | None = None
     library_low: float | None = None
     library_high: float | None = None
+    library_name: str = LIBRARY
 
     @property
     def sure(self) -> bool:
@@ -60,7 +63,7 @@ def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
     for r in rows:
         if not r.ranks or r.size is None or not r.time_s or r.wrong or r.worksharing:
             continue
-        name = r.algorithm or r.run.library
+        name = r.algorithm or r.run.library or LIBRARY
         name = f"{name} {r.transport}" if r.algorithm in several else name
         root = f", root {r.root}" if r.root is not None and r.root >= 0 else ""
         cells = groups.setdefault(setting(replace(r, ranks=None)) + root, {})
@@ -81,17 +84,29 @@ def _several_transports(rows: Sequence[Measurement]) -> set[str]:
 def _winner(contenders: Mapping[str, Sequence[Measurement]]) -> Winner:
     middle = {name: launch_center(_launches(rows)) for name, rows in contenders.items()}
     first, *others = sorted(middle, key=lambda name: (middle[name], name))
-    row = contenders[first][0]
-    if middle[first] != row.time_s and row.busbw_bytes_per_s and row.time_s:
-        rated = row.busbw_bytes_per_s * row.time_s / middle[first]
-        row = replace(row, time_s=middle[first], busbw_bytes_per_s=rated)
+    row = over_launches(contenders[first])
     if not others:
         return Winner(first, row)
     following = time_ratio(contenders[others[0]], contenders[first])
-    if first == LIBRARY or LIBRARY not in contenders:
+    library = next((name for name in others if _of_library(contenders[name])), "")
+    if not library or _of_library(contenders[first]):
         return Winner(first, row, *following, others[0])
-    library = time_ratio(contenders[LIBRARY], contenders[first])
-    return Winner(first, row, *following, others[0], *library)
+    ratio = time_ratio(contenders[library], contenders[first])
+    return Winner(first, row, *following, others[0], *ratio, library)
+
+
+def _of_library(rows: Sequence[Measurement]) -> bool:
+    return rows[0].algorithm in (LIBRARY, "")
+
+
+def over_launches(rows: Sequence[Measurement]) -> Measurement:
+    """The first of the rows of one setting, with the time and busbw of all their launches."""
+    row, middle = rows[0], launch_center(_launches(rows))
+    if not row.time_s or row.time_s == middle:
+        return row
+    rate = row.busbw_bytes_per_s
+    rate = rate and rate * row.time_s / middle
+    return replace(row, time_s=middle, busbw_bytes_per_s=rate)
 
 
 def time_ratio(

@@ -13,6 +13,7 @@ from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.tables import new_table
+from busbar.units import format_count
 from reports.commands.output import (
     ExpectOptions,
     LogOptions,
@@ -102,7 +103,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         missing = int(self.fail_missing and lost > 0)
         if missing:
             print(f"FAILED: {lost} rows of BASE are missing in NEW")
-        return max(_gate(comparisons, fail), missing, expect(selection, new))
+        return max(_gate(comparisons, fail, new), missing, expect(selection, new))
 
 
 def compared(
@@ -190,16 +191,16 @@ def _may_be_slower(c: Comparison) -> bool:
     return c.word in ("slower", "untested") or of_one_launch
 
 
-def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
-    """1 if a row is slower than ``--fail-slower`` allows or has wrong elements; else 0."""
+def _gate(comparisons: Sequence[Comparison], fail: float | None, new: Sequence[Measurement]) -> int:
+    """1 if a row is slower than ``--fail-slower`` allows, or NEW has wrong elements; else 0."""
     if fail is None:
         return 0
     slow = [c for c in comparisons if c.ratio > 1 + fail and _may_be_slower(c)]
-    wrong = [c for c in comparisons if c.row.new.wrong]
+    wrong = [r for r in new if r.wrong]  # of all launches, and also those that BASE lacks
     if slow:
         print(f"FAILED: {len(slow)} rows are slower by more than {100 * fail:g}%")
     if wrong:
-        print(f"FAILED: {len(wrong)} rows of NEW have wrong elements")
+        print(f"FAILED: NEW has wrong elements in {format_count(len(wrong), 'row')}")
     return 1 if slow or wrong else 0
 
 

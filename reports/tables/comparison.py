@@ -182,11 +182,12 @@ def event_lines(h: History) -> list[str]:
 
 
 def _event_text(h: History, event: HistoryEvent) -> str:
-    ratios = [ratio for _, ratio, _ in event.changes]
+    # The verdict is on the cost, and the figure is of the quantity in the table, maybe a rate.
+    changes = [(ratio > 1, s.change(ratio)) for s, ratio, _ in event.changes]
     words = []
     for word, mine in (
-        ("slower", [r for r in ratios if r > 1]),
-        ("faster", [r for r in ratios if r <= 1]),
+        ("slower", [change for slower, change in changes if slower]),
+        ("faster", [change for slower, change in changes if not slower]),
     ):
         if mine:
             low, high = format_change(min(mine)), format_change(max(mine))

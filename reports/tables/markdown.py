@@ -125,7 +125,7 @@ def comparison_markdown(
     wrong results count as changed.
     """
     changed = [c for c in comparisons if c.word in ("slower", "faster")]
-    changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.new.wrong]
+    changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.wrong]
     rest = [c for c in comparisons if c not in changed]
     lines = [f"**{counts_of(comparisons)}** (NEW against BASE)", ""]
     lines += [_cell(advice), ""] if (advice := remedy(comparisons)) else []
@@ -157,7 +157,7 @@ def _compared(comparisons: Sequence[Comparison]) -> list[str]:
             format_change(c.change),
             bounds_text(c),
             *(texts[n] for texts in others.values()),
-            c.word + (f", {c.row.new.wrong} wrong" if c.row.new.wrong else ""),
+            c.word + (f", {c.row.wrong} wrong" if c.row.wrong else ""),
         )
         for n, c in enumerate(comparisons)
     ]

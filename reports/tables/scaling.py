@@ -28,7 +28,7 @@ from reports.analysis.answer import (
     stretch_table,
 )
 from reports.analysis.compare import row_key, samples
-from reports.analysis.winners import Cells, Stretch, decided, winners
+from reports.analysis.winners import Cells, Stretch, decided, over_launches, winners
 from reports.records.cores import per_core_text
 from reports.records.measurement import Measurement
 from reports.records.metrics import setting
@@ -57,11 +57,11 @@ class Scaled:
 def scaling(rows: Sequence[Measurement]) -> list[list[Scaled]]:
     """One series for each setting that was measured on at least two numbers of ranks.
 
-    Raises ReportError if there is none.
+    Rows with wrong elements are left out. Raises ReportError if there is no series.
     """
     series: dict[object, dict[int, list[Measurement]]] = {}
     for r in rows:
-        if r.ranks and r.size and r.time_s:
+        if r.ranks and r.size and r.time_s and not r.wrong:
             key = row_key(replace(r, ranks=None))
             series.setdefault(key, {}).setdefault(r.ranks, []).append(r)
     groups = [
@@ -75,7 +75,7 @@ def scaling(rows: Sequence[Measurement]) -> list[list[Scaled]]:
 
 
 def _scaled(rows: Sequence[Measurement], base: Sequence[Measurement]) -> Scaled:
-    row, first = rows[0], base[0]
+    row, first = over_launches(rows), over_launches(base)
     n, b = float(row.ranks or 1), float(first.ranks or 1)
     # Throughputs in sizes per second; the size is the same and cancels.
     one, all_ = b / (first.time_s or 0.0), n / (row.time_s or 0.0)

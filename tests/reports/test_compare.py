@@ -199,7 +199,7 @@ def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
     for new in (runs / "slow.jsonl", twice):
         out = " ".join(cli("compare", runs / "base.jsonl", new).out.split())
         assert "6 cannot tell: one launch a side" in out and "slower" not in out
-        assert "--launches 5" in out and "bench.ab -- A -- B" in out
+        assert "--launches 5" in out and "busbar ab -- A -- B" in out
 
 
 def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +245,7 @@ def test_another_core_clock_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("collective", "said"),
-    [("allreduce", "bench.allreduce --ranks"), ("latency", "bench.pt2pt --ranks")],
+    [("allreduce", "busbar allreduce --ranks"), ("latency", "busbar pt2pt --ranks")],
 )
 def test_the_command_that_can_tell_exists(collective: str, said: str) -> None:
     """Rule: what is advised is a command that there is: tests of pairs have one door."""
@@ -256,7 +256,31 @@ def test_the_command_that_can_tell_exists(collective: str, said: str) -> None:
         ]
         for one in (rows(noisy(1)), rows(noisy(2)))
     )
-    assert f"python -m {said}" in remedy(compare(join(base, new)[0]))
+    assert said in remedy(compare(join(base, new)[0]))
+
+
+def test_wrong_elements_of_any_launch_fail(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: --fail-slower fails for wrong elements of a later launch, and of a row BASE lacks."""
+    base = [saved(runs / f"b{k}.jsonl", noisy(k)) for k in range(3)]
+    new = [saved(runs / f"n{k}.jsonl", noisy(50 + k)) for k in range(3)]
+    words = [*base, "--", *new, "--fail-slower", "50%"]
+    cli("compare", *words)
+    spoilt = noisy(51)
+    saved(new[1], [changed(spoilt[0], wrong=9), *spoilt[1:]])
+    assert "FAILED: NEW has wrong elements in 1 row\n" in cli("compare", *words, status=1).out
+    saved(new[1], [*noisy(51), changed(spoilt[0], wrong=9, algorithm="other")])
+    assert "FAILED: NEW has wrong elements" in cli("compare", *words, status=1).out
+    capsys.readouterr()
+
+
+def test_the_three_columns_are_of_one_quantity() -> None:
+    """Rule: base, new and change are of the medians of raw times, whatever a log's figure is."""
+    ours = rows(records(["ring"], [2], [1024]))[:1]
+    slow = [
+        replace(ours[0], time_s=2.8 * (ours[0].time_s or 0), run=dataclasses.replace(ours[0].run))
+    ]
+    (one,) = compare(join(ours, slow)[0])
+    assert one.base == one.new and one.change == pytest.approx(1)
 
 
 def test_links_in_a_circle_are_refused_in_one_line(tmp_path: Path) -> None:

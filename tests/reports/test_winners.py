@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from reports.analysis.answer import server_and_ring
+from busbar.errors import ReportError
+from reports.analysis.answer import answers, best_figure, server_and_ring, stretch_table
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, stretches, winners
 from reports.records.measurement import Measurement, Placements
-from reports.tables.scaling import answer, winners_map
-from tests.reports.runs import allreduce, cli, rows, saved, timed
+from reports.tables.scaling import answer, scaling, winners_map
+from tests.reports.runs import allreduce, changed, cli, rows, saved, timed
 
 
 def _result(
@@ -198,7 +200,7 @@ def test_stretches_change_for_certain_winners_only() -> None:
 def test_rows_without_an_algorithm_have_a_stretch_too() -> None:
     """Rule: a log that names no algorithm, as nccl-tests' does not, is answered as well."""
     (cells,) = winners(_sweep({"": (1e-6, 1e-6)})).values()
-    assert [(one.name, one.sizes) for one in stretches(cells, 4)] == [("", (8, 64))]
+    assert [(one.name, one.sizes) for one in stretches(cells, 4)] == [("library", (8, 64))]
 
 
 def test_the_answer_says_what_to_take() -> None:
@@ -348,3 +350,86 @@ def test_markdown_and_show_begin_with_the_answer(tmp_path: Path) -> None:
     shown = cli("show", file).out
     assert "the fastest of allreduce, float, sum, out-of-place, 4 ranks" in shown
     assert "crossovers: library to ring_of between 1K and 1M" in shown
+
+
+def test_a_wrong_result_is_no_best_figure() -> None:
+    """Rule: neither the best figure nor a map nor a speed-up counts rows with wrong elements."""
+    wrong, right = _result("ring", 4, 1024, _spread(1e-6), wrong=7), _spread(1e-3)
+    assert "tree at 1K" in best_figure(_rows(wrong, _result("tree", 4, 1024, right)))
+    assert best_figure(_rows(wrong)) == ""
+    log = changed(_result("ring", 4, 1024, right), algorithm="")
+    assert best_figure(_rows(log)).endswith(" at 1K") and ":  at" not in best_figure(_rows(log))
+    with pytest.raises(ReportError, match="no two rows differ in their number of ranks"):
+        scaling(_rows(wrong, _result("ring", 2, 1024, right)))
+
+
+def test_scaling_is_over_all_launches() -> None:
+    """Rule: time, busbw, speed-up and efficiency are of all launches, as their interval is."""
+    disturbed, usual = 8e-3, 1e-3
+    found = [
+        row
+        for k in range(6)
+        for ranks in (2, 4)
+        for row in _rows(
+            _result("ring", ranks, 1024, _spread(disturbed if (k, ranks) == (0, 4) else usual, k))
+        )
+    ]
+    base, four = scaling(found)[0]
+    assert (four.low or 9) < four.efficiency < (four.high or 0)
+    assert four.row.time_s == pytest.approx(usual * 8 ** (1 / 6), rel=0.05)
+    assert four.row.busbw_bytes_per_s == pytest.approx(
+        (base.row.busbw_bytes_per_s or 0) * 1.5 / 8 ** (1 / 6), rel=0.05
+    )
+
+
+def test_an_answer_without_a_rate_is_over_all_launches() -> None:
+    """Rule: of a barrier, which has no busbw, the time is that of all launches, too."""
+    found = [
+        replace(one, collective="barrier", size=0, busbw_bytes_per_s=None)
+        for middle in (1e-6, 4e-6, 4e-6)
+        for one in _rows(_result("ring", 4, 0, _spread(middle)))
+    ]
+    (cells,) = winners(found).values()
+    assert cells[0, 4].row.time_s == pytest.approx(1e-6 * 16 ** (1 / 3), rel=0.05)
+
+
+def test_the_library_over_several_transports_is_still_the_library() -> None:
+    """Rule: of a library's rows over two transports the faster one is what others stand beside."""
+    found = [
+        one
+        for transport, slow in (("mpi", 2.0), ("shm", 1.0))
+        for name, middle in (("ring", 1e-3), ("ps", 2e-3), ("library", 4e-3))
+        for one in _rows(_result(name, 4, 1024, _spread(slow * middle), transport=transport))
+    ]
+    (cells,) = winners(found).values()
+    won = cells[1024, 4]
+    assert (won.name, won.library_name) == ("ring shm", "library shm")
+    assert won.library == pytest.approx(4, rel=0.05)
+    (ranges,) = answers(found).values()
+    assert stretch_table(ranges)[0][-1] == "library takes"
+
+
+def test_next_takes_covers_sizes_without_an_interval() -> None:
+    """Rule: a size with too few iterations for an interval counts with its ratio."""
+    found = _rows(
+        _result("ring", 4, 1 << 20, _spread(1e-3)),
+        _result("tree", 4, 1 << 20, _spread(1.5e-3)),
+        _result("ring", 4, 1 << 21, (1e-3,)),
+        _result("tree", 4, 1 << 21, (9e-3,)),
+    )
+    (ranges,) = answers(found).values()
+    heads, lines = stretch_table(ranges)
+    assert lines[0][heads.index("next takes (95 %)")].split("-")[1].startswith("9.00x tree")
+
+
+def test_server_and_ring_leave_shared_work_out_and_name_transports() -> None:
+    """Rule: two sentences of one rank count say of which transport each is."""
+    pair = [
+        _result(name, 4, 1 << 20, _spread(middle), transport=transport)
+        for transport, ps in (("mpi", 2e-3), ("shm", 3e-3))
+        for name, middle in (("ring", 1e-3), ("ps", ps))
+    ]
+    mpi, shm = server_and_ring(_rows(*pair))
+    assert "on 4 ranks, mpi;" in mpi and "on 4 ranks, shm;" in shm
+    shared = [_result(n, 4, 1 << 20, _spread(1e-3), worksharing=True) for n in ("ring", "ps")]
+    assert server_and_ring(_rows(*shared)) == []
