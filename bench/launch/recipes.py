@@ -53,17 +53,27 @@ class Job(NamedTuple):
         words = {word.partition("=")[0] for word in self.command}
         return self.command[0] in _STARTERS or not words.isdisjoint(_STARTING)
 
+    def settles(self, *flags: str) -> bool:
+        """True if the command has none of these options, so that the job may add one."""
+        return {word.partition("=")[0] for word in self.command}.isdisjoint(flags)
+
+    def qualifying(self) -> list[str]:
+        """The command; to ``qualify`` the ranks of a node are added."""
+        command = list(self.command)
+        more = command[0] == "qualify" and self.settles("--ranks-per-host", "--resume")
+        if more and self.ranks_per_node > 1:
+            command.insert(1, f"--ranks-per-host={self.ranks_per_node}")
+        return command
+
 
 def slurm(job: Job, busbar: Sequence[str], mpi: str, written_by: str) -> str:
     """A script for ``sbatch``. ``busbar``: the words that start Busbar on a node.
 
     ``mpi``: Slurm's plugin that starts ranks. ``written_by``: the command line, for a comment.
     """
-    command = list(job.command)
-    if command[0] == "qualify":
+    command = job.qualifying()
+    if command[0] == "qualify" and job.settles("--launcher", "--launcher-option", "--resume"):
         command.insert(1, f"--launcher-option=--mpi={mpi}")
-        if job.ranks_per_node > 1 and not any(w.startswith("--ranks-per-host") for w in command):
-            command.insert(1, f"--ranks-per-host={job.ranks_per_node}")
     start = [] if job.starts_ranks else ["srun", f"--mpi={mpi}"]
     lines = [
         "#!/bin/bash",
@@ -124,7 +134,7 @@ def mpijob(job: Job, image: str, written_by: str) -> str:
         "        spec:",
         "          containers:",
         "            - name: launcher",
-        *_container(image, [*start, "busbar", *job.command]),
+        *_container(image, [*start, "busbar", *job.qualifying()]),
         "    Worker:",
         f"      replicas: {job.nodes}",
         "      restartPolicy: Never",
@@ -371,6 +381,11 @@ class SlurmCommand(_JobOptions, Command):
         """Write the script."""
         busbar = [str(Path(sys.prefix) / "bin" / "busbar")]
         if self.apptainer is not None:
+            if self.command[0] == "qualify":
+                raise Unsupported(
+                    "--apptainer: qualify starts srun, which no image has; install Busbar on the"
+                    " nodes, or start it inside the image with mpirun"
+                )
             gpu = ["--nv"] if self.gpus else []
             busbar = ["apptainer", "exec", *gpu, self.apptainer, "busbar"]
         mpi = self.mpi or _plugin()

@@ -65,17 +65,18 @@ def _facts(facts: Mapping[int, Mapping[str, str]], result: Alone) -> dict[int, i
         values = {host: known.get(name, "") for host, known in facts.items()}
         counts = Counter(values.values())
         common, most = max(counts.items(), key=lambda item: (item[1], item[0]))
+        legal, usual_hosts = {common}, most
         if name in HARDWARE:
-            legal = {v for v, n in counts.items() if n >= max(2, KIND * len(facts)) or v == common}
-        else:
-            legal = {common}
+            kinds = {v: n for v, n in counts.items() if n >= max(2, KIND * len(facts))}
+            legal, usual_hosts = {common, *kinds}, sum(kinds.values())
+        majority = 2 * usual_hosts > len(facts)
         for host, value in values.items():
             accepted[host].append(value if name in HARDWARE and value in legal else common)
             if value in legal or (value and not common):
                 continue
             text = f"{name} {value or 'unknown'}, not {common}"
-            (odd if 2 * most > len(facts) or name in HARDWARE else divided)[host].append(text)
-        if name not in HARDWARE and 2 * most <= len(facts):
+            (odd if majority else divided)[host].append(text)
+        if not majority and len(counts) > 1:
             for host, value in values.items():
                 if value == common:
                     divided[host].append(f"{name} {value}, others differ")

@@ -117,6 +117,8 @@ class _Batch:
             if len(self.chosen) > failed:
                 return self.chosen, f"pairs of hosts, round {number + 1} of {coming.stop}"
         self._confirm()
+        if not self.chosen:
+            self._among_suspects()
         return self.chosen, "suspects once more"
 
     # ------------------------------------------------------------------- rounds
@@ -180,6 +182,14 @@ class _Batch:
         for host, had in sorted(self.failures.pairs.items()):
             self._with_partner(host, had)
         for pair in self.failures.repeated:
+            self._add(Stage.CONFIRM, pair, suspects=True)
+
+    def _among_suspects(self) -> None:
+        """Pair hosts that failed with each other, new pairs first: no host is left that works."""
+        waiting = self._shuffled(h for h in self.failures.pairs if h not in self.out)
+        pairs = [(a, b) for n, a in enumerate(waiting) for b in waiting[n + 1 :]]
+        pairs.sort(key=lambda pair: (min(pair), max(pair)) in self.met)
+        for pair in pairs:
             self._add(Stage.CONFIRM, pair, suspects=True)
 
     def _confirm(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -115,7 +116,10 @@ class Engine:
             lines, outcome = await self._run(launch)
         if launch.stage is Stage.ALONE and (own := identity(lines)) is not None:
             self.identities[launch.hosts[0]] = own
-        names = {one.hostname: host for host, one in self.identities.items()}
+        # Machines may call themselves the same, such as clones of one image.
+        times = Counter(one.hostname for one in self.identities.values())
+        known = self.identities.items()
+        names = {one.hostname: host for host, one in known if times[one.hostname] == 1}
         return observe(launch, lines, outcome, self.ranks(launch), names)
 
     async def _run(self, launch: Launch) -> tuple[list[Line], Outcome]:

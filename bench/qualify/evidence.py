@@ -33,7 +33,8 @@ _LATE = 1.3
 OUT, IN, DUPLEX = 0, 1, 2
 CHANNELS = ("out", "in", "both ways at once")
 
-_STATES = {
+#: The state of a host whose own process ended so.
+STATES = {
     Ending.UNREACHABLE: State.UNREACHABLE,
     Ending.CRASHED: State.CRASHES,
     Ending.HUNG: State.HANGS,
@@ -109,11 +110,11 @@ class Evidence:
         hosts = tuple([self.index[name] for name in one.launch.hosts])
         if all(r.ending is Ending.FINISHED and not r.wrong for r in one.reports):
             return Outcome(one, hosts, None if len(one.reports) == len(hosts) else State.HANGS)
-        own = {self.index[r.host]: r.ending for r in one.reports if r.ending in _STATES}
+        own = {self.index[r.host]: r.ending for r in one.reports if r.ending in STATES}
         if own:
             endings = set(own.values())
-            first = next(e for e in _STATES if e in endings)
-            return Outcome(one, hosts, _STATES[first], frozenset(own))
+            first = next(e for e in STATES if e in endings)
+            return Outcome(one, hosts, STATES[first], frozenset(own))
         if any(report.wrong for report in one.reports):
             wrong = frozenset(self.index[r.host] for r in one.reports if r.wrong)
             return Outcome(one, hosts, State.WRONG, wrong)

@@ -35,8 +35,9 @@ class Failures:
     """Hosts and links that fail, and those that may fail.
 
     `alone`: hosts to launch alone once more. `pairs`: hosts to pair with a host that works, each
-    with the partners that it has already had. `repeated`: pairs to launch once more. `unsure`:
-    hosts that failed too seldom to be called bad and too often to be called good.
+    with the partners that it has already had. `repeated`: pairs to launch once more. `unsure` and
+    `unsure_links`: hosts and pairs that failed too seldom to be called bad and too often to be
+    called good.
     """
 
     hosts: dict[int, Finding] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Failures:
     pairs: dict[int, frozenset[int]] = field(default_factory=dict)
     repeated: list[Pair] = field(default_factory=list)
     unsure: dict[int, Finding] = field(default_factory=dict)
+    unsure_links: dict[Pair, Finding] = field(default_factory=dict)
 
     def suspects(self) -> frozenset[int]:
         """Hosts that may fail, but need more launches."""
@@ -108,29 +110,49 @@ def _undecided(
     worked: Mapping[int, Sequence[tuple[int, int]]],
     result: Failures,
 ) -> None:
-    """Choose the hosts and pairs to launch again, for failures that no bad host explains."""
+    """Judge failures that no bad host explains, or choose the hosts and pairs to launch again."""
     partners = _partners(failed)
+    working: dict[int, list[Outcome]] = {}  # hosts that also work, and their failures
     for host in sorted(partners):
         own = [o for o in failed if host in o.hosts]
-        others = [p for _, p in _since(host, own, worked) if p not in partners[host]]
-        if (others and len(partners[host]) == 1) or len(others) > len(partners[host]):
-            continue  # works with others: it is the link, or chance
-        if len(own) + len(others) < MOST:
+        since = [p for _, p in _since(host, own, worked)]
+        others = [p for p in since if p not in partners[host]]
+        if (len(partners[host]) == 1 and (others or len(since) > len(own))) or len(others) > len(
+            partners[host]
+        ):
+            working[host] = own
+        elif len(own) + len(since) < MOST:
             result.pairs[host] = partners[host] | frozenset(others)
         else:
-            result.unsure[host] = _finding(evidence, host, own, len(own) + len(others))
+            result.unsure[host] = _finding(evidence, host, own, len(own) + len(since))
+    _links(evidence, [o for o in failed if working.keys() >= {*o.hosts}], worked, result)
+    links = {*result.links, *result.unsure_links, *result.repeated}
+    for host, own in working.items():
+        alone = [o for o in own if (min(o.hosts), max(o.hosts)) not in links]
+        if len(_partners(alone).get(host, ())) >= LEAST:
+            tried = len(own) + len(_since(host, own, worked))
+            result.unsure[host] = _finding(evidence, host, own, tried)
+
+
+def _links(
+    evidence: Evidence,
+    failed: Sequence[Outcome],
+    worked: Mapping[int, Sequence[tuple[int, int]]],
+    result: Failures,
+) -> None:
+    """Judge the pairs of failures whose hosts both work with other hosts."""
     by_pair: dict[Pair, list[Outcome]] = defaultdict(list)
     for one in failed:
         by_pair[min(one.hosts), max(one.hosts)].append(one)
     for pair, bad in sorted(by_pair.items()):
-        if set(pair) & result.pairs.keys():
-            continue
         first = min(o.observation.launch.number for o in bad)
         good = sum(p == pair[1] and n > first for n, p in worked.get(pair[0], ()))
         if len(bad) >= LEAST and len(bad) > good:
             result.links[pair] = _finding(evidence, pair[0], bad, len(bad) + good)
         elif len(bad) >= good and len(bad) + good < MOST:
             result.repeated.append(pair)
+        elif len(bad) >= LEAST:
+            result.unsure_links[pair] = _finding(evidence, pair[0], bad, len(bad) + good)
 
 
 def _successes(

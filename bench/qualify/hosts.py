@@ -42,7 +42,7 @@ def from_file(path: Path) -> list[tuple[str, str]]:
     """The hosts of a file, with a host on each line, as MPI's launchers read them.
 
     ``host5``, ``host5:8`` and ``host5 slots=8`` are the same host; ``#`` begins a comment. Raises
-    Unsupported if the file cannot be read.
+    Unsupported if the file cannot be read, or for an IPv6 address, whose colons are no slots.
     """
     return list(_entries(path, read_text(path, _MOST_BYTES).splitlines()))
 
@@ -51,7 +51,10 @@ def _entries(path: Path, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
         if words:
-            yield words[0].partition(":")[0], f"{path}, line {number}"
+            where = f"{path}, line {number}"
+            if words[0].count(":") > 1:
+                raise Unsupported(f"{where}: {words[0][:60]}: give an IPv6 host a name")
+            yield words[0].partition(":")[0], where
 
 
 def from_words(text: str) -> list[tuple[str, str]]:
@@ -98,14 +101,14 @@ def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
     Raises Unsupported for a malformed line, for a host that is not to be qualified, and for a host
     without a rack.
     """
-    rack_of: dict[str, str] = {}
+    rack_of, known = dict[str, str](), set(hosts)
     for number, line in enumerate(read_text(path, _MOST_BYTES).splitlines(), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue
         if len(words) != 2:
             raise Unsupported(f"{path}, line {number}: write HOST RACK")
-        if words[0] not in hosts:
+        if words[0] not in known:
             raise Unsupported(f"{path}, line {number}: {words[0][:60]!r} is none of the hosts")
         rack_of[words[0]] = words[1]
     if missing := [host for host in hosts if host not in rack_of]:

@@ -170,14 +170,10 @@ class QualifyCommand(Command):
     def run(self) -> int:
         """Run the campaign, print the verdicts and write the files. Returns the exit status."""
         campaign = load(self.resume) if self.resume is not None else self._new()
-        launcher = choose(
-            campaign.header.settings.launcher or self.launcher,
-            self.launcher_option,
-            self.ssh,
-            os.environ,
-        )
+        kept = campaign.header.settings
+        launcher = choose(kept.launcher or None, kept.launcher_options, kept.ssh, os.environ)
         if self.dry_run:
-            for line in plan(self._engine(campaign, launcher), campaign.header):
+            for line in plan(self._engine(campaign, launcher), campaign.header, launcher):
                 print(line)
             return GOOD
         for path in self._files():
@@ -186,11 +182,14 @@ class QualifyCommand(Command):
         folder = self.resume or self.run_dir or _named(campaign.header)
         if self.resume is None and (folder / FILE).is_file():
             raise StoreError(f"{folder}: has a campaign already; --resume {folder} goes on with it")
-        header = campaign.header
+        header, before = campaign.header, len(campaign.observations)
         last, known = _campaign(self._engine(campaign, launcher), folder, campaign, launcher)
-        seconds = time.monotonic() - start
+        seconds, ended = time.monotonic() - start, time.time()
+        if len(known) == before:  # it had ended already
+            ended = (folder / FILE).stat().st_mtime
+            seconds = max(0.0, ended - datetime.fromisoformat(header.started).timestamp())
         write_result(folder, header, text.sentence(header.cluster, last.verdicts), last.verdicts)
-        self._write(header, last.verdicts, known, seconds)
+        self._write(header, last.verdicts, known, (seconds, ended))
         _print(header.cluster, last.verdicts)
         print_note(
             f"{format_count(len(known), 'launch')} in {format_duration(seconds)}, kept in {folder}"
@@ -209,6 +208,8 @@ class QualifyCommand(Command):
         racks = hostlist.racks(self.racks, names) if self.racks is not None else {}
         settings = Settings(
             launcher=self.launcher or "",
+            launcher_options=tuple(self.launcher_option),
+            ssh=self.ssh,
             transport=self.transport,
             ranks=self.ranks_per_host or 0,
             nbytes=self.bytes,
@@ -237,7 +238,9 @@ class QualifyCommand(Command):
         settings = campaign.header.settings
 
         def ranks(launch: Launch) -> int:
-            return settings.ranks or (2 if launch.stage is Stage.ALONE and launcher.can_join else 1)
+            if not launcher.can_join:  # it starts a single process
+                return 1
+            return settings.ranks or (2 if launch.stage is Stage.ALONE else 1)
 
         def deadline(launch: Launch) -> float:
             return settings.deadline + _EACH_S * max(0, len(launch.hosts) - 2)
@@ -267,9 +270,9 @@ class QualifyCommand(Command):
         header: Header,
         verdicts: Sequence[Verdict],
         known: Sequence[Observation],
-        seconds: float,
+        took: tuple[float, float],
     ) -> None:
-        """Write the requested files, all or none."""
+        """Write the requested files, all or none; ``took``: seconds, and the time of the end."""
         bad = [one.subject[0] for one in text.bad(verdicts)]
         contents: Sequence[tuple[Path | None, Callable[[], str | bytes]]] = (
             (self.page, lambda: page(header.cluster, verdicts, known)),
@@ -277,14 +280,15 @@ class QualifyCommand(Command):
             (self.exclude, lambda: text.hostfile(bad)),
             (self.drain, lambda: text.drain_script(verdicts)),
             (self.cordon, lambda: text.cordon_script(verdicts)),
-            (self.metrics, lambda: text.metrics(verdicts, seconds, time.time())),
+            (self.metrics, lambda: text.metrics(verdicts, *took)),
         )
         wanted = [(path, make()) for path, make in contents if path is not None]
         write_all((path, data.encode() if isinstance(data, str) else data) for path, data in wanted)
 
 
 _SETTLED = (
-    *("hostfile", "hosts", "racks", "launcher", "ranks_per_host", "transport", "bytes"),
+    *("hostfile", "hosts", "racks", "launcher", "launcher_option", "ssh", "ranks_per_host"),
+    *("transport", "bytes"),
     *("repeats", "deadline", "slow", "minimum", "launches", "seed"),
 )
 
@@ -373,8 +377,7 @@ def _campaign(
                 f"{folder}: another version of Busbar began this campaign and would go on with"
                 " other launches; start a new one"
             ) from None
-        possible = (one for one in decision.launches if launcher.can_join or _is_alone(one))
-        return replace(decision, launches=tuple(possible))
+        return _possible(decision, launcher)
 
     store = Store(folder, campaign)
     recorder = Recorder(store, engine, campaign.observations)
@@ -411,11 +414,20 @@ def without_shared(
     ]
 
 
-def plan(engine: Engine, header: Header) -> Iterator[str]:
+def _possible(decision: Decision, launcher: Launcher) -> Decision:
+    """The decision without the launches that a launcher cannot start."""
+    possible = (one for one in decision.launches if launcher.can_join or _is_alone(one))
+    return replace(decision, launches=tuple(possible))
+
+
+def plan(engine: Engine, header: Header, launcher: Launcher) -> Iterator[str]:
     """The lines of ``--dry-run``: the launches if no host has a fault."""
     known: list[Observation] = []
     total = 0.0
-    while (decision := decide(header.cluster, header.limits, known)).launches:
+    while True:
+        decision = _possible(decide(header.cluster, header.limits, known), launcher)
+        if not decision.launches:
+            break
         yield f"# {_announced(decision, engine)}"
         for launch in decision.launches:
             yield f"{launch.number:>5}  {' '.join(launch.hosts)}"

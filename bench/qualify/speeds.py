@@ -75,7 +75,7 @@ class Speeds:
     hosts; one host of each is to be paired before they are called slow, because hosts behind one
     slow uplink are slow with all hosts but each other. `cleared` marks hosts that are fast, and
     `fast` has pairs of them, one in each row. `best` is each host's ratio in the best pair of its
-    worst channel. `cut` is the ratio below which a flow is slow.
+    worst channel.
     """
 
     hosts: dict[int, Slow] = field(default_factory=dict)
@@ -89,7 +89,6 @@ class Speeds:
     cleared: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
     fast: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     best: Floats = field(default_factory=lambda: np.zeros(0))
-    cut: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -471,7 +470,6 @@ def find_speeds(evidence: Evidence, kinds: Ints, left_out: frozenset[int]) -> Sp
     _uplinks(judge, groups, limit, result)
     _hosts(judge, groups, limit, result)
     _links(judge, limit, result)
-    result.cut = float(np.exp(max(test.cut for test in judge.tests)))
     return result
 
 

@@ -23,11 +23,14 @@ _MOST_BYTES = 1 << 31
 class Settings(Struct, frozen=True, kw_only=True):
     """How launches are run, the same for a whole campaign.
 
-    ``launcher``: its kind. ``ranks``: on each host; 0: two on a host alone, else one. ``nbytes``:
-    of a vector. ``repeats``: rates of each measure. ``deadline``: seconds of a launch on two hosts.
+    ``launcher``: its kind; ``launcher_options``: words for it; ``ssh``: the remote shell.
+    ``ranks``: on each host; 0: two on a host alone, else one. ``nbytes``: of a vector. ``repeats``:
+    rates of each measure. ``deadline``: seconds of a launch on two hosts.
     """
 
     launcher: str
+    launcher_options: tuple[str, ...] = ()
+    ssh: str = "ssh"
     transport: str = "auto"
     ranks: int = 0
     nbytes: int = 1 << 20

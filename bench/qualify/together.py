@@ -1,18 +1,20 @@
 """All good hosts together, compared with a prediction from pairs. No input or output.
 
 A set of hosts that falls short is halved, and both halves run at once, several times in turns. A
-half is compared with the best set so far. So a loss that all all-reduces have does not count
-against any set.
+set is compared with the best set so far. So a loss that all all-reduces have does not count against
+any set. Where latency rules, a ring's share of the prediction falls with its hosts, so a set of
+more hosts may reach less.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from bench.qualify.evidence import Evidence
-from bench.qualify.model import ALLREDUCE, Ending, Observation
+from bench.qualify.evidence import STATES, Evidence
+from bench.qualify.model import ALLREDUCE, Ending, Observation, State
 
 #: A set falls short below this share of the prediction, and a half below this share of the best.
 SHORT = 0.8
@@ -25,14 +27,17 @@ Group = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ShortSet:
-    """A set of hosts that falls short. `ratio`: its share of the prediction over the best set's."""
+    """A set of hosts that falls short: slow, or failing.
+
+    `ratio`: its share of the prediction over the best set's.
+    """
 
     hosts: Group
     ratio: float
     low: float
     high: float
     launches: tuple[int, ...]
-    failed: bool
+    state: State
 
 
 @dataclass
@@ -104,32 +109,48 @@ def find_together(evidence: Evidence, good: Sequence[int], pair: float | None) -
 
 
 def _halve(sets: _Sets, whole: Group, result: Together) -> None:
-    """Halve sets that fall short, until no half of them falls short."""
-    best, parents = median(sets.shares(whole)), [whole]
+    """Halve sets that fall short, until no half of them falls short; accuse those.
+
+    If all hosts together are slow and neither half is, nothing tells which of them interfere.
+    """
+    best, parents = whole, [whole]
     while parents:
         halves = {p: (p[: len(p) // 2], p[len(p) // 2 :]) for p in parents if len(p) >= _LEAST}
-        for parent in parents:
-            if parent not in halves:
-                _accuse(sets, parent, best, result)
         level = [half for both in halves.values() for half in both]
         waiting = [half for half in level if sets.count(half) < REPEATS]
         if waiting:
             result.launches = waiting
             return
-        best = max([best, *(median(sets.shares(half)) for half in level)])
-        parents = []
-        for parent, both in halves.items():
-            short = [half for half in both if median(sets.shares(half)) < SHORT * best]
-            parents += short
-            if not short and parent != whole:
-                _accuse(sets, parent, best, result)
+        best = max([best, *level], key=lambda group: median(sets.shares(group)))
+        fallen = {
+            parent: [half for half in halves.get(parent, ()) if _is_short(sets, half, best)]
+            for parent in parents
+        }
+        for parent, short in fallen.items():
+            if not short and _is_short(sets, parent, best):
+                slow = State.CANNOT_TELL if parent == whole else State.SLOW
+                result.short.append(_accused(sets, parent, best, slow))
+        parents = [half for short in fallen.values() for half in short]
 
 
-def _accuse(sets: _Sets, group: Group, best: float, result: Together) -> None:
-    shares = [share / best for share in sets.shares(group)]
+def _is_short(sets: _Sets, group: Group, best: Group) -> bool:
+    """True if a set fails, or reaches too little beside the best set."""
+    share = median(sets.shares(group))
+    fair = min(1.0, len(best) / len(group))
+    return not share or share < SHORT * fair * median(sets.shares(best))
+
+
+def _accused(sets: _Sets, group: Group, best: Group, slow: State) -> ShortSet:
+    """A set that falls short; ``slow``: its state, unless its launches failed."""
+    most = median(sets.shares(best)) or 1.0
+    shares = [share / most for share in sets.shares(group)]
     launches = tuple(one.launch.number for one in sets.by_set[group])
-    result.short.append(
-        ShortSet(
-            group, median(shares), min(shares), max(shares), launches, failed=not median(shares)
-        )
-    )
+    state = slow if median(shares) else _failure(sets.by_set[group])
+    return ShortSet(group, median(shares), min(shares), max(shares), launches, state)
+
+
+def _failure(observations: Sequence[Observation]) -> State:
+    """The commonest state of the hosts whose own process failed; wrong, if all finished."""
+    endings = (report.ending for one in observations for report in one.reports)
+    counts = Counter(STATES[ending] for ending in endings if ending in STATES)
+    return counts.most_common(1)[0][0] if counts else State.WRONG

@@ -124,7 +124,17 @@ def _ratio(kind: str, subject: tuple[str, ...], state: State, slow: Slow, reason
 
 
 def _links(findings: Findings) -> Iterator[Verdict]:
-    names = findings.evidence.hosts
+    """Links that fail or are slow, and those of which more launches would have to tell."""
+    names, failures = findings.evidence.hosts, findings.failures
+    for (a, b), one in sorted(failures.unsure_links.items()):
+        reason, subject = f"{one.state.value} {one.reason}", (names[a], names[b])
+        yield Verdict("link", subject, State.CANNOT_TELL, reason, launches=one.launches)
+    for a, b in failures.repeated:
+        reason = "too few launches since one failed"
+        yield Verdict("link", (names[a], names[b]), State.CANNOT_TELL, reason)
+    for (a, b), slow in sorted(findings.speeds.suspects.items()):
+        reason = f"{_seen(slow)}, not in all"
+        yield _ratio("link", (names[a], names[b]), State.CANNOT_TELL, slow, reason)
     for (a, b), one in sorted(findings.failures.links.items()):
         yield _failed("link", (names[a], names[b]), one)
     for (a, b), slow in sorted(findings.speeds.links.items()):
@@ -150,6 +160,6 @@ def _groups(findings: Findings) -> Iterator[Verdict]:
     names = findings.evidence.hosts
     for one in findings.together.short:
         subject = tuple(names[host] for host in one.hosts)
-        state = State.CRASHES if one.failed else State.SLOW
         reason = "only together, pairs are fast"
-        yield Verdict("group", subject, state, reason, one.ratio, one.low, one.high, one.launches)
+        ratios = one.ratio, one.low, one.high
+        yield Verdict("group", subject, one.state, reason, *ratios, one.launches)

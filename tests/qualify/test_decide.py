@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -12,9 +12,22 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from bench.qualify.decide import decide
-from bench.qualify.model import BOTH, Cluster, Decision, Launch, Limits, Observation, Stage, State
+from bench.qualify.model import (
+    ALLREDUCE,
+    BOTH,
+    Cluster,
+    Decision,
+    Ending,
+    HostReport,
+    Launch,
+    Limits,
+    Observation,
+    Stage,
+    State,
+)
 from bench.qualify.pairing import round_of_pairs, rounds
-from bench.qualify.simulation import Campaign, Fault, SimulatedCluster, run_campaign
+from bench.qualify.simulation import PORT, Campaign, Fault, SimulatedCluster, run_campaign
+from bench.qualify.together import predicted
 
 SLOW = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -339,3 +352,146 @@ def test_interference_that_no_pair_shows_is_narrowed_to_a_set(few: set[int], rat
         assert half is not None
         assert group <= named <= half
     assert all(v.state is State.GOOD for v in found.verdicts if v.kind == "host")
+
+
+class _Changed(SimulatedCluster):
+    """Launches of which some end otherwise: ``change`` gets each observation, in order."""
+
+    def __init__(
+        self, hosts: Sequence[str], change: Callable[[Observation], Observation], seed: int = 0
+    ) -> None:
+        super().__init__(hosts, seed=seed)
+        self._change = change
+
+    def observe(self, launches: Iterable[Launch]) -> list[Observation]:
+        """See `SimulatedCluster.observe`."""
+        return [self._change(one) for one in super().observe(launches)]
+
+
+def _ended(one: Observation, ending: Ending) -> Observation:
+    """The same launch, of which every host ended so."""
+    return Observation(one.launch, tuple(HostReport(h, ending) for h in one.launch.hosts))
+
+
+@pytest.mark.parametrize("nhosts", [3, 4, 5, 6, 8, 12])
+@pytest.mark.parametrize("only_all", [True, False])
+def test_hosts_that_fail_only_together_are_no_good_cluster(nhosts: int, only_all: bool) -> None:
+    """Rule: launches of all hosts that fail are a verdict on the group, with their state."""
+    hosts = names(nhosts)
+    least = nhosts if only_all else 3
+
+    def change(one: Observation) -> Observation:
+        return _ended(one, Ending.HUNG) if len(one.launch.hosts) >= least else one
+
+    found = run_campaign(Cluster(hosts), Limits(), _Changed(hosts, change)).decision
+    groups = {(v.kind, v.state) for v in found.verdicts if v.kind != "host"}
+    assert groups == {("group", State.HANGS)}
+    assert all(v.state is State.GOOD for v in found.verdicts if v.kind == "host")
+
+
+@SLOW
+@given(st.integers(7, 16), st.sampled_from([1e-4, 5e-4]), st.sampled_from([1, 8]))
+def test_latency_is_held_against_no_group(nhosts: int, step_s: float, ranks: int) -> None:
+    """Rule: where each step of a ring takes its latency, a larger half is not called slow."""
+    hosts, nbytes = names(nhosts), 1 << 20
+
+    def change(one: Observation) -> Observation:
+        n = len(one.launch.hosts)
+        if n < 3:
+            return one
+        seconds = nbytes / predicted(PORT, n) + 2 * (n * ranks - 1) * step_s
+        return replace(one, rates={ALLREDUCE: (nbytes / seconds,)})
+
+    found = run_campaign(Cluster(hosts), Limits(), _Changed(hosts, change)).decision
+    assert not accused(found)
+
+
+@SLOW
+@given(st.integers(6, 16), st.integers(0, 10_000), st.sampled_from([0.2, 0.35]))
+def test_a_host_that_fails_now_and_then_is_not_called_good(
+    nhosts: int, seed: int, share: float
+) -> None:
+    """Rule: a host that failed with several partners is good only if its links are not."""
+    hosts = names(nhosts)
+    failed: set[str] = set()
+
+    def change(one: Observation) -> Observation:
+        random = np.random.default_rng([seed, one.launch.number])
+        others = [host for host in one.launch.hosts if host != hosts[0]]
+        if len(others) == 1 != len(one.launch.hosts) and random.random() < share:
+            failed.update(others)
+            return _ended(one, Ending.CRASHED)
+        return one
+
+    found = run_campaign(Cluster(hosts), Limits(seed=seed), _Changed(hosts, change)).decision
+    states = {v.subject[0]: v.state for v in found.verdicts if v.kind == "host"}
+    links = [v for v in found.verdicts if v.kind == "link" and hosts[0] in v.subject]
+    assert len(failed) < 2 or links or states[hosts[0]] is not State.GOOD
+    assert all(
+        state in (State.GOOD, State.CANNOT_TELL) for h, state in states.items() if h != hosts[0]
+    )
+
+
+def test_one_failure_of_two_hosts_is_tried_again() -> None:
+    """Rule: where no other partner is left, hosts that failed are launched with each other."""
+    hosts = names(2)
+
+    def change(one: Observation) -> Observation:
+        first = len(one.launch.hosts) == 2 and one.launch.number == 2
+        return _ended(one, Ending.CRASHED) if first else one
+
+    assert all(
+        verdict.state is State.GOOD
+        for verdict in run_campaign(
+            Cluster(hosts), Limits(), _Changed(hosts, change)
+        ).decision.verdicts
+    )
+
+
+@pytest.mark.parametrize("nhosts", [2, 3, 5, 16])
+def test_where_all_pairs_fail_the_campaign_ends(nhosts: int) -> None:
+    """Rule: as behind a firewall, nobody is called bad, and the launches are bounded."""
+    hosts = names(nhosts)
+
+    def change(one: Observation) -> Observation:
+        return _ended(one, Ending.HUNG) if len(one.launch.hosts) > 1 else one
+
+    found = run_campaign(Cluster(hosts), Limits(), _Changed(hosts, change))
+    assert not accused(found.decision) and found.batches() < 12
+    assert all(v.state is State.CANNOT_TELL for v in found.decision.verdicts if v.kind == "host")
+
+
+@pytest.mark.parametrize(
+    ("cpus", "states"),
+    [
+        ("ai", {State.CANNOT_TELL}),
+        ("abcd", {State.CANNOT_TELL}),
+        ("aabc", {State.CANNOT_TELL}),
+        ("aaaab", {State.GOOD, State.DIFFERENT}),
+        ("aaabbbc", {State.GOOD, State.DIFFERENT}),
+        ("aabb", {State.GOOD}),
+    ],
+)
+def test_hardware_is_different_from_that_of_most_hosts(cpus: str, states: set[State]) -> None:
+    """Rule: without hardware that most hosts share with another one, nobody is different."""
+    hosts = names(len(cpus))
+    of = dict(zip(sorted(hosts), cpus, strict=True))
+
+    def change(one: Observation) -> Observation:
+        reports = (replace(r, facts={**r.facts, "cpu": of[r.host]}) for r in one.reports)
+        return replace(one, reports=tuple(reports))
+
+    found = run_campaign(Cluster(hosts), Limits(), _Changed(hosts, change)).decision
+    assert {v.state for v in found.verdicts} == states
+
+
+@pytest.mark.parametrize("state", [State.SLOW, State.CRASHES])
+@pytest.mark.parametrize("most", range(18, 40))
+def test_a_link_under_suspicion_at_the_last_launch_is_told(state: State, most: int) -> None:
+    """Rule: where --launches ends the campaign, a link that was slow or failed is not all good."""
+    hosts = names(8)
+    fault = Fault("link", hosts[:2], state, 0.5)
+    limits = Limits(launches=most)
+    found = run_campaign(Cluster(hosts), limits, SimulatedCluster(hosts, [fault]))
+    shown = any({*hosts[:2]} == {*one.launch.hosts} for one in found.observations)
+    assert not shown or any(v.state is not State.GOOD for v in found.decision.verdicts)
