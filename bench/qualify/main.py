@@ -146,7 +146,7 @@ class QualifyCommand(Command):
         alternatives="run",
     )
     dry_run: bool = switch("--dry-run  print the launches of a cluster without faults, and exit")
-    good: Path | None = option("--good FILE  write the good hosts as a host file, in ring order")
+    good: Path | None = option("--good FILE  write the good hosts, rack by rack, as a host file")
     exclude: Path | None = option("--exclude FILE  write the bad hosts, for srun --exclude")
     drain: Path | None = option("--drain FILE  write a script that drains the bad hosts in Slurm")
     cordon: Path | None = option(

@@ -27,6 +27,11 @@ class Span(NamedTuple):
         """Elements in the span."""
         return self.stop - self.start
 
+    def meets(self, other: Span) -> bool:
+        """True if both have elements in common."""
+        same = self.buffer == other.buffer
+        return same and self.start < other.stop and other.start < self.stop
+
 
 class Send(NamedTuple):
     """A message to ``peer``; ``reduce``: the peer adds it."""

@@ -39,7 +39,10 @@ public:
         }
         // Only a request: if it fails, the pages are ordinary ones.
         madvise(at_, nbytes, MADV_HUGEPAGE);
-        if (fresh) take();
+        if (fresh) {
+            const py::gil_scoped_release released;  // for seconds, where memory is large
+            take();
+        }
     }
     ~Mapping() { munmap(at_, nbytes_); }
     Mapping(const Mapping&) = delete;

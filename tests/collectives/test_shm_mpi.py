@@ -29,9 +29,12 @@ from collectives.execution.program import Program
 from collectives.execution.registry import TransportRequest, transports
 from collectives.execution.shm_mpi.binding import HostBinder, Neighbours
 from collectives.execution.transport import Array
+from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
-from collectives.schedule.moves import Buffer
+from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.ops import op
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.verify import verify
 from tests.collectives.drawn import OVERLAP, fill, overlapping, right
 from tests.conftest import REPO, Mpi, Run, examples, thorough, under
 from tests.together import together
@@ -231,6 +234,32 @@ def test_no_order_of_events_deadlocks_or_reads_what_is_not_there(
     TopologicalSorter(dependences(events)).prepare()
     carry_out(events, seeded)
     assert all(right(rank, target, after, ELEMENTS) for rank, target in results.items())
+
+
+@pytest.mark.parametrize("nodes", [(0, 1, 2), (0, 1, 0), (0, 0, 1)])
+@pytest.mark.parametrize("segment", [8 * ELEMENTS, 16 * ELEMENTS, 4096])
+def test_additions_to_parts_of_the_same_elements_keep_their_order(
+    nodes: tuple[int, ...], segment: int
+) -> None:
+    """Rule: the addition that brings in the rank's own share comes before others that meet it.
+
+    Messages of one and of two chunks arrive in one step, so that one is long and one is short.
+    """
+
+    def move(src: int, chunk: int, reduce: bool = True) -> Move:
+        return Move(src, 0, Slot(Buffer.IN, chunk), Slot(Buffer.OUT, chunk), reduce)
+
+    own = [move(0, 0, reduce=False), move(0, 1, reduce=False)]
+    steps = [own, [move(1, 1), move(2, 0), move(2, 1)], [move(1, 0)]]
+    schedule, reduces = Schedule.of(3, 2, steps), spec("reduce")
+    verify(schedule, reduces)
+    layout = Layout.of(schedule, reduces, 0)
+    programs = [lower(schedule, layout, rank, 2 * ELEMENTS) for rank in range(3)]
+    buffers = [{b: np.full(p.elements[b], -1, np.int64) for b in Buffer} for p in programs]
+    for rank, mine in enumerate(buffers):
+        mine[Buffer.IN][:] = rank + 1
+    carry_out(bound(nodes, programs, buffers, segment), random.Random(1))
+    assert buffers[0][Buffer.OUT].tolist() == [6] * 2 * ELEMENTS
 
 
 def _end(results: dict[int, Array], rank: int, buffers: Any) -> None:

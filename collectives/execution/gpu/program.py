@@ -128,7 +128,7 @@ def _joins(receives: list[Receive], landed: list[DeviceArray]) -> list[_Join]:
     for receive, message in zip(receives, landed, strict=True):
         if not _waits(receive):
             continue
-        same = [i for i, join in enumerate(joins) if _meet(join.span, receive.span)]
+        same = [i for i, join in enumerate(joins) if join.span.meets(receive.span)]
         last = joins[same[-1]] if same else None
         adds = receive.other == receive.span
         if last is not None and adds and last.span == receive.span and last.first is not None:
@@ -136,10 +136,6 @@ def _joins(receives: list[Receive], landed: list[DeviceArray]) -> list[_Join]:
         else:
             joins.append(_Join(receive.span, receive.other, [message]))
     return joins
-
-
-def _meet(a: Span, b: Span) -> bool:
-    return a.buffer == b.buffer and a.start < b.stop and b.start < a.stop
 
 
 def bind(

@@ -225,8 +225,12 @@ def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) 
     play(0)
     for thread in threads:
         thread.join(deadline)
+    busy = [rank for rank in range(size) if rank not in results and rank not in errors]
     if errors:
         raise _first_cause(errors)
+    if busy:
+        shared.abort()
+        raise RankFailure(f"rank {busy[0]} was not done {deadline:g} s after rank 0")
     return [results[rank] for rank in range(size)]
 
 

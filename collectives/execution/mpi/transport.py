@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import partial
 from typing import Any
 
@@ -173,6 +174,14 @@ class _Begun(Counted):
         """Do nothing; no resources are held."""
 
 
+class Phase(IntEnum):
+    """When a message is added: read from a neighbour, by segments, or after it has arrived."""
+
+    PULLS = 0
+    STREAMS = 1
+    ADDS = 2
+
+
 @dataclass
 class StepWork:
     """The calls of a step by phase; ``messages`` are started together.
@@ -217,6 +226,7 @@ class Binder:
         # Both ends number the pieces of a step alike, for tags: MPI may start the requests of a
         # list in any order, and a stream posts its later pieces late.
         self._tags: Counter[tuple[str, int]] = Counter()
+        self._placed: list[tuple[Span, Phase]] = []  # the step's messages to be added, so far
 
     def steps(self, program: Program) -> list[BoundStep]:
         """Bind each step of the program."""
@@ -266,6 +276,7 @@ class Binder:
 
     def _work(self, step: ProgramStep) -> StepWork:
         self._tags.clear()
+        self._placed.clear()
         work = StepWork(step, [self._local(move) for move in step.before])
         for receive in step.receives:
             self._arrange(receive, work)
@@ -289,15 +300,27 @@ class Binder:
         view, reduce = self._view(receive.span), receive.other is not None
         if not receive.late and not reduce:
             work.messages.append(self._receive(view, receive.peer))
-        elif not receive.late and len(view) > self._segments.elements(view):
-            # Streams run one after the other: two additions to one slot keep their order, and the
-            # first may be the one that brings in the rank's own share.
+        elif not receive.late and self._phase(receive, self._usual(view)) == Phase.STREAMS:
             work.streams += self._stream(receive, view)
         else:
             staging = np.empty_like(view)
             pieces = self._cut(staging, reduce)
             work.messages += [self._receive(piece, receive.peer) for piece in pieces]
             (work.late if receive.late else work.adds).append(self._joined(receive, staging))
+
+    def _usual(self, view: Array) -> Phase:
+        """The phase of a message to be added: long ones are added while they arrive."""
+        return Phase.STREAMS if len(view) > self._segments.elements(view) else Phase.ADDS
+
+    def _phase(self, receive: Receive, earliest: Phase) -> Phase:
+        """The phase in which a message is added, not before an earlier one to the same elements.
+
+        The earlier one may be the one that brings in the rank's own share.
+        """
+        before = (phase for span, phase in self._placed if span.meets(receive.span))
+        phase = max([earliest, *before])
+        self._placed.append((receive.span, phase))
+        return phase
 
     def _stream(self, receive: Receive, view: Array) -> Iterator[Call]:
         """Receive and add a long message by segments, with a buffer for each in flight."""

@@ -64,11 +64,14 @@ class Memory:
         Raises Unavailable if the kernel gives none.
         """
         room = max(nbytes, 1) if nbytes < ROUNDED else -(-nbytes // HUGE_PAGE) * HUGE_PAGE
+        fd = -1
         try:
             fd = os.memfd_create("busbar", os.MFD_CLOEXEC)
             os.ftruncate(fd, room)
             array = _mapped(fd, room, True)
         except (AttributeError, OSError) as error:
+            if fd >= 0:
+                os.close(fd)
             raise Unavailable(
                 f"no shared memory of {nbytes} bytes ({error}); use --transport mpi"
             ) from None

@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 
 from collectives.execution.mpi.calls import BoundStep, Call, Flag, Pull, progress
-from collectives.execution.mpi.transport import Binder, Segments, StepWork
+from collectives.execution.mpi.transport import Binder, Phase, Segments, StepWork
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program, ProgramStep, Receive, Send
 from collectives.execution.transport import Array, Buffers
@@ -112,15 +112,9 @@ class HostBinder(Binder):
             return
         other = None if receive.other is None else self._view(receive.other)
         pull = self._pull(work.step, receive.peer, message, view, other)
-        # Additions to one span keep their order, also with messages over MPI.
-        if any(
-            one.span == receive.span and one.peer not in self._near.messages
-            for one in work.step.receives
-        ):
-            long = len(view) > self._segments.elements(view)
-            (work.streams if long else work.adds).append(pull)
-        else:
-            work.pulls.append(pull)
+        # Additions to the same elements keep their order, also with messages over MPI.
+        phase = self._phase(receive, Phase.PULLS)
+        (work.pulls, work.streams, work.adds)[phase].append(pull)
 
     def _pull(
         self, step: ProgramStep, peer: int, message: Array, target: Array, other: Array | None
