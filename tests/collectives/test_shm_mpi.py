@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import native
 from busbar.errors import ScheduleError
 from collectives.execution.lower import lower
+from collectives.execution.mpi import transport
 from collectives.execution.mpi.calls import Call, Flag, Pull, Requests
 from collectives.execution.mpi.transport import Segments
 from collectives.execution.program import Program
@@ -205,14 +206,27 @@ hosts = st.lists(st.integers(1, 4), min_size=2, max_size=4).flatmap(
 
 
 @examples(200)
-@given(hosts, st.booleans(), st.sampled_from([8, 16, 4096]), st.integers(0, 2**32))
+@given(
+    hosts,
+    st.booleans(),
+    st.sampled_from([8, 16, 4096]),
+    st.sampled_from([16, 1 << 30]),
+    st.integers(0, 2**32),
+)
 def test_no_order_of_events_deadlocks_or_reads_what_is_not_there(
-    nodes: list[int], in_place: bool, segment: int, seed: int
+    nodes: list[int], in_place: bool, segment: int, longest: int, seed: int
 ) -> None:
     """Rule: on 2 to 4 hosts of 1 to 4 ranks results are the naive reading's in every order.
 
-    The graph of what each call needs, in memory and over MPI, has no circle.
+    The graph of what each call needs, in memory and over MPI, has no circle. Messages longer than
+    MPI's counts (``longest``) are cut alike at both ends.
     """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(transport, "MOST_BYTES", longest)
+        _check_all_orders(nodes, in_place, segment, seed)
+
+
+def _check_all_orders(nodes: list[int], in_place: bool, segment: int, seed: int) -> None:
     seeded = random.Random(seed)
     n = len(nodes)
     schedule, before, after = overlapping(n, _moves(n, seeded), in_place)

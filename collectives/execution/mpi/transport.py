@@ -49,6 +49,8 @@ IN_FLIGHT = 2
 # For a row that Python calls (to divide an average, say) while the extension calls other rows.
 _THROUGH_PYTHON: Mapping[str, Json] = {"called": "through Python"}
 TAGS = 32768  # MPI promises tags below this
+# Longer messages are sent in pieces, because before MPI 4 an int counts their bytes.
+MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -253,8 +255,10 @@ class Binder:
 
     def _cut(self, view: Array, reduce: bool) -> list[Array]:
         """The pieces in which a message is sent; both ends cut it alike."""
-        step = self._segments.elements(view)
-        if not reduce or len(view) <= step:
+        step = max(1, MOST_BYTES // view.itemsize)
+        if reduce:
+            step = min(step, self._segments.elements(view))
+        if len(view) <= step:
             return [view]
         return [view[i : i + step] for i in range(0, len(view), step)]
 
@@ -299,7 +303,7 @@ class Binder:
         """Add a received message to its step's calls."""
         view, reduce = self._view(receive.span), receive.other is not None
         if not receive.late and not reduce:
-            work.messages.append(self._receive(view, receive.peer))
+            work.messages += [self._receive(p, receive.peer) for p in self._cut(view, reduce)]
         elif not receive.late and self._phase(receive, self._usual(view)) == Phase.STREAMS:
             work.streams += self._stream(receive, view)
         else:
