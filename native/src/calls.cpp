@@ -16,7 +16,7 @@ namespace busbar {
 
 namespace {
 
-constexpr double kSeconds = 0.1;  // between two calls of `interrupted`
+constexpr double kSeconds = 0.1;  // between two calls of `interrupted`, and between two looks at ranks
 constexpr int kSuccess = 0;       // MPI_SUCCESS, by the standard
 // The most tests of a request before a yield. There is one test after a yield that let another process
 // run (it took longer than kSwitch seconds), and twice as many after every vain yield.
@@ -121,8 +121,21 @@ private:
         const std::uint64_t value = mark(c);
         const auto reached = [&] { return word(c).value.load(std::memory_order_acquire) >= value; };
         if (reached()) return;
+        const int neighbour = static_cast<int>(c.type);
+        const double begun = now();
+        double looked = begun;
+        unsigned polls = 0;
         const auto done = [&] {
             progress(c);
+            if (reached()) return true;
+            if (++polls % kSpins == 0 || crowded()) {
+                const double time = now();
+                if (time - looked > kSeconds) {
+                    looked = time;
+                    watch_->check(
+                        word(c), value, [&](int rank) { return rank == neighbour; }, time - begun);
+                }
+            }
             return reached();
         };
         wait(c.to, done, [&] { watch_->sleep(word(c), value, kWordNap); });

@@ -89,6 +89,10 @@ public:
     void until(double time) const;
     // Records which core this rank is on, for ranks that wait for it.
     void here() const;
+    // Throws if a wait for a word can no longer succeed: a rank has died, a missing one has left, or
+    // the deadline has passed. `waited`: seconds so far.
+    using Missing = std::function<bool(int)>;  // whether the wait still needs a rank
+    void check(Word& word, std::uint64_t value, const Missing& missing, double waited) const;
     // Sleeps until a word may have reached a value, `seconds` at most.
     void sleep(Word& word, std::uint64_t value, double seconds) const;
     bool crowded() const { return crowded_; }
@@ -96,13 +100,10 @@ public:
     int size() const { return static_cast<int>(pidfds_.size()); }
 
 private:
-    using Missing = std::function<bool(int)>;  // whether the wait still needs a rank
     void wait_long(Word& word, std::uint64_t value, const Missing& missing) const;
     // Whether a missing rank was last on this core.
     bool share_core(const Missing& missing) const;
     void wake(Word& word) const;
-    // Throws if the wait can no longer succeed.
-    void check(Word& word, std::uint64_t value, const Missing& missing, double waited) const;
 
     int rank_;
     Line* life_;

@@ -16,7 +16,7 @@ from itertools import islice
 import numpy as np
 
 import native
-from busbar.errors import ScheduleError, Unavailable, Unsupported
+from busbar.errors import RankFailure, ScheduleError, Unavailable, Unsupported
 from collectives.execution.lower import lower
 from collectives.execution.mpi.transport import Segments
 from collectives.execution.mpi.world import MpiWorld
@@ -35,10 +35,12 @@ from tests.collectives.shm_process import hide
 HOSTS = ("00001111", "01010101", "01223333", "00112233", "01234567", "00000000")
 
 
-def transport_on(world: MpiWorld, hosts: str, segment: int) -> ShmMpiTransport:
+def transport_on(
+    world: MpiWorld, hosts: str, segment: int, deadline: float = 60.0
+) -> ShmMpiTransport:
     """The transport where the ranks are on these hosts."""
     world.nodes = tuple(map(int, hosts[: world.size]))
-    return ShmMpiTransport(world, Segments(segment))
+    return ShmMpiTransport(world, Segments(segment), deadline=deadline)
 
 
 def drawn(world: MpiWorld, transport: ShmMpiTransport, random: np.random.Generator) -> bool:
@@ -183,6 +185,25 @@ def check_waits(world: MpiWorld) -> None:
     transport.close()
 
 
+def check_late(world: MpiWorld) -> None:
+    """A rank that waits for a neighbour longer than the deadline names it by its rank of all."""
+    transport = transport_on(world, "10000000", 1 << 19, deadline=0.3)
+    source, target = (transport.allocate(4 * world.size).view(np.float32) for _ in range(2))
+    plan = Plan(
+        build("allreduce", "ring", world.size), spec("allreduce"), transport, world.rank,
+        source, target, op("sum"), world.size,
+    )  # fmt: skip
+    if world.rank == 2:
+        try:
+            plan()  # nobody else does
+            raise AssertionError("it came to an end")
+        except RankFailure as error:
+            said = "rank 2 waited 0.3 s for rank 1, which did not arrive"
+            assert str(error) == said, error
+    world.barrier()
+    transport.close()
+
+
 def main() -> None:
     """Do what the arguments say; rank 0 prints ``right N``."""
     world = MpiWorld()
@@ -196,6 +217,7 @@ def main() -> None:
             check_trace(world)
             check_refusals(world)
             check_waits(world)
+            check_late(world)
     except BaseException as error:  # noqa: BLE001  (any failure must end every rank)
         print(f"rank {world.rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         world.abort(1)

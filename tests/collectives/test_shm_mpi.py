@@ -296,7 +296,8 @@ needs_native = pytest.mark.skipif(native.load() is None, reason=native.why_not()
 def test_it_is_right_on_real_mpis(mpi: Mpi, run: Run, ranks: int) -> None:
     """Rule: random schedules and algorithms are right on any hosts, of any type and operation.
 
-    Traces tell every message, refusals are the same on all ranks, and waits can be interrupted.
+    Traces tell every message, refusals are the same on all ranks, and waits can be interrupted and
+    end at the deadline.
     Where /proc hides other ranks, MPI's windows are the shared memory.
     """
     words = [("right", "6"), ("rest",)]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from busbar.errors import RankFailure, Unsupported
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.transport import CallList, Spans, Start, Tell, TracedMessage
+from collectives.execution.world import lost
 from native import OPS, TYPES, load
 
 if TYPE_CHECKING:
@@ -208,6 +209,18 @@ def _first_ended(wait_any: Callable[[list[Any]], int], call: Requests, left: Seq
     return left[wait_any([call.messages[number].request for number in left])]
 
 
+class Neighbourhood(NamedTuple):
+    """The ranks of a host, which wait for each other's words in shared memory.
+
+    ``watch``: watches their processes, and numbers them as ``ranks`` does; ``deadline``: seconds
+    that a rank waits for another.
+    """
+
+    watch: Watch
+    ranks: Sequence[int]
+    deadline: float
+
+
 class NativeCalls(PersistentCalls):
     """Calls over persistent requests, made and timed by the extension; methods: see `Action`.
 
@@ -225,8 +238,10 @@ class NativeCalls(PersistentCalls):
         handles: NDArray[Any],
         rows: Mapping[int, range],
         held: object,
+        neighbours: Neighbourhood | None = None,
     ) -> None:
         super().__init__(calls, requests, *moved, steps=steps, held=held)
+        self._neighbours = neighbours
         self._world, self._timed, self._handles, self._rows = world, timed, handles, rows
 
     def __call__(self) -> None:
@@ -286,10 +301,15 @@ class NativeCalls(PersistentCalls):
             field.value = int(self._handles[index])
 
     def _guarded(self, run: Callable[[], T]) -> T:
-        from native._core import CallFailed
+        from native._core import CallFailed, PeerFailure
 
         try:
             return run()
+        except PeerFailure as error:
+            index, reason = error.args
+            assert self._neighbours is not None  # only waits for their words end so
+            _, ranks, deadline = self._neighbours
+            raise lost(self._world.rank, ranks[index], reason, deadline) from None
         except CallFailed as error:
             code, peer = error.args
             text = self._world.mpi.Get_error_string(code)
@@ -309,12 +329,12 @@ def bind_calls(
     moved: tuple[int, int] = (0, 0),
     steps: Sequence[BoundStep] = (),
     times: int = 1,
-    watch: Watch | None = None,
+    neighbours: Neighbourhood | None = None,
     held: object = None,
 ) -> PersistentCalls:
     """Bind calls, repeated ``times`` times, as an action: made by the extension if possible.
 
-    ``moved``: bytes that an iteration sends and receives. ``watch``: watches the ranks of this
+    ``moved``: bytes that an iteration sends and receives. ``neighbours``: the ranks of this
     host, needed if a call is a `Flag`. ``held`` is kept alive until `close`. Python makes the calls
     if the extension is not built, has no row for one (an average's division, an element type
     without kernels), a count is too large for MPI's plain functions, or a function's address is not
@@ -323,7 +343,7 @@ def bind_calls(
     core, started = load(), _started(calls)
     handles = [one.request for one in started]
     if core is not None:
-        describe = _Describer(world, core.SHAPES, started)
+        describe = _Describer(world, core.SHAPES, started, neighbours.ranks if neighbours else ())
         rows: list[tuple[int, ...] | None] = []
         ranges = {}
         for call in calls:
@@ -333,9 +353,20 @@ def bind_calls(
         barrier = _address(world.mpi, "MPI_Barrier")
         if barrier is not None and None not in rows:
             table, comm = np.array(rows * times, core.CALL), world.mpi._handleof(world.comm)
-            timed = core.calls(table, describe.parts, barrier, comm, describe.wide, watch)
+            timed = core.calls(
+                table, describe.parts, barrier, comm, describe.wide, neighbours and neighbours.watch
+            )
             return NativeCalls(
-                calls, handles, moved, steps, world, timed, describe.handles, ranges, held
+                calls,
+                handles,
+                moved,
+                steps,
+                world,
+                timed,
+                describe.handles,
+                ranges,
+                held,
+                neighbours,
             )
     return PersistentCalls(list(calls) * times, handles, *moved, steps=steps, held=held)
 
@@ -358,9 +389,14 @@ class _Describer:
     """
 
     def __init__(
-        self, world: MpiWorld, shapes: Sequence[str], started: Sequence[BoundMessage]
+        self,
+        world: MpiWorld,
+        shapes: Sequence[str],
+        started: Sequence[BoundMessage],
+        neighbours: Sequence[int],
     ) -> None:
         self._world, self._mpi, self._shapes = world, world.mpi, list(shapes)
+        self._neighbours = {rank: index for index, rank in enumerate(neighbours)}
         self.parts: list[int] = []
         self.wide = self._mpi._sizeof(self._mpi.Comm) == ctypes.sizeof(ctypes.c_void_p)
         handles = [self._mpi._handleof(one.request) % 2**64 for one in started]
@@ -423,7 +459,10 @@ class _Describer:
         numbers = {"source": call.address, "sends": call.value, "receives": call.period}
         if not call.waits:
             return self._row("publish", **numbers)
-        return self._row("await", probe, to=call.peer, origin=anyone, **numbers) if probe else None
+        if not probe:
+            return None
+        index = self._neighbours[call.peer]
+        return self._row("await", probe, to=call.peer, origin=anyone, kind=index, **numbers)
 
     def _local(self, function: Any, given: tuple[Any, ...]) -> tuple[int, ...] | None:
         """A copy (target, source), or a reduction (one, other, target), inside this rank."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import native
 from busbar.errors import Unavailable, Unsupported
-from collectives.execution.mpi.calls import NativeCalls, bind_calls
+from collectives.execution.mpi.calls import NativeCalls, Neighbourhood, bind_calls
 from collectives.execution.mpi.transport import DEFAULT, Segments
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program
@@ -73,7 +73,7 @@ class ShmMpiTransport(Transport):
             calls,
             (binder.sent, binder.received),
             steps,
-            watch=self._host.watch,
+            neighbours=Neighbourhood(self._host.watch, self._members, self._host.deadline),
             held=held,
         )
         shared = binder.shared_sent
