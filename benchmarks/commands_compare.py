@@ -1,9 +1,9 @@
-"""Compare the commands and options of two source trees by their ``--help``.
+"""Compare the commands and options of two installations by their ``--help``.
 
-    python benchmarks/commands_compare.py OLD NEW
+    python benchmarks/commands_compare.py OLD/bin/busbar NEW/bin/busbar
 
-OLD and NEW: folders of the sources, such as two worktrees of git. Prints the commands and options
-that only one of them has. The exit status is 1 if OLD has one that NEW has not.
+Prints the commands and options that only one of them has. The exit status is 1 if the first has one
+that the second has not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 _COMMAND = re.compile(r"^ {2,4}([a-z][a-z0-9_]*)(?: {2,}|$)", re.MULTILINE)
 _OPTION = re.compile(r"^ {2}(-[^\n]*?)(?: {2,}|$)", re.MULTILINE)
@@ -21,11 +20,11 @@ _UNLISTED = ("cluster", "law")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 
 
-def main(old: Path, new: Path) -> int:
+def main(old: str, new: str) -> int:
     """Print what differs; returns the exit status."""
     before, after = dict(_commands(old)), dict(_commands(new))
     print(f"commands: {len(before)} before, {len(after)} after")
-    counts = [sum(map(len, tree.values())) for tree in (before, after)]
+    counts = [sum(map(len, found.values())) for found in (before, after)]
     print(f"options:  {counts[0]} before, {counts[1]} after")
     lost = 0
     for command in sorted(before.keys() | after.keys()):
@@ -44,27 +43,27 @@ def main(old: Path, new: Path) -> int:
     return 1 if lost else 0
 
 
-def _commands(tree: Path) -> Iterator[tuple[str, set[str]]]:
+def _commands(busbar: str) -> Iterator[tuple[str, set[str]]]:
     """Each command with its options, subcommands included."""
-    for name in _COMMAND.findall(_help(tree)):
-        text = _help(tree, name)
+    for name in _COMMAND.findall(_help(busbar)):
+        text = _help(busbar, name)
         yield name, _options(text)
         for below in re.findall(r"^ {4}([a-z][a-z0-9_]*)(?: {2,}|$)", text, re.MULTILINE):
-            yield f"{name} {below}", _options(_help(tree, name, below))
-    yield " ".join(_UNLISTED), _options(_help(tree, *_UNLISTED))
+            yield f"{name} {below}", _options(_help(busbar, name, below))
+    yield " ".join(_UNLISTED), _options(_help(busbar, *_UNLISTED))
 
 
 def _options(text: str) -> set[str]:
     return {flag for line in _OPTION.findall(text) for flag in _FLAG.findall(line)}
 
 
-def _help(tree: Path, *words: str) -> str:
-    command = [sys.executable, "-m", "busbar", *words, "--help"]
-    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=60, check=True)
+def _help(busbar: str, *words: str) -> str:
+    command = [busbar, *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return done.stdout
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -107,7 +107,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["ab", "--", "allreduce"], "two commands are needed"),
     (["topology", "pck"], "did you mean pick?"),
     (["topology", "none.txt"], "no command or file 'none.txt'; there are: check"),
-    (["topology", "show", "RUN"], "; busbar topology FILE shows a file's map"),
+    (["topology", "show", "RUN"], "; python -m topology FILE shows a file's map"),
     (["topology", "--frob"], "--frob; did you mean --from?; see python -m topology --help"),
     (["collectives", "list", "--frob"], "--frob"),
     (["reports", "show", "RUN", "--frob"], "unrecognized arguments: --frob"),
