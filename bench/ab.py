@@ -1,4 +1,4 @@
-"""Compare two commands, settings or builds, interleaved: ``busbar ab -- A… -- B…``."""
+"""Compare two commands, settings or builds, interleaved: ``python -m bench.ab -- A… -- B…``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Measure allgather: ``mpirun -n 16 busbar allgather``."""
+"""Measure allgather: ``mpirun -n 16 python -m bench.allgather``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Measure all-reduce: ``mpirun -n 16 busbar allreduce``."""
+"""Measure all-reduce: ``mpirun -n 16 python -m bench.allreduce``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Measure alltoall: ``mpirun -n 16 busbar alltoall``."""
+"""Measure alltoall: ``mpirun -n 16 python -m bench.alltoall``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Measure alltoallv: ``mpirun -n 16 busbar alltoallv``."""
+"""Measure alltoallv: ``mpirun -n 16 python -m bench.alltoallv``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Measure barrier: ``mpirun -n 16 busbar barrier``."""
+"""Measure barrier: ``mpirun -n 16 python -m bench.barrier``."""
 
 from busbar.door import leave
 

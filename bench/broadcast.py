@@ -1,4 +1,4 @@
-"""Measure broadcast: ``mpirun -n 16 busbar broadcast``."""
+"""Measure broadcast: ``mpirun -n 16 python -m bench.broadcast``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Check what a run needs here: ``busbar doctor``, ``busbar doctor``."""
+"""Check what a run needs here: ``python -m bench.doctor``, ``busbar doctor``."""
 
 from busbar.door import leave
 

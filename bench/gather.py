@@ -1,4 +1,4 @@
-"""Measure gather: ``mpirun -n 16 busbar gather``."""
+"""Measure gather: ``mpirun -n 16 python -m bench.gather``."""
 
 from busbar.door import leave
 

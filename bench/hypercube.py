@@ -1,4 +1,4 @@
-"""Measure hypercube: ``mpirun -n 16 busbar hypercube``."""
+"""Measure hypercube: ``mpirun -n 16 python -m bench.hypercube``."""
 
 from busbar.door import leave
 

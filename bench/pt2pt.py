@@ -1,4 +1,4 @@
-"""Measure pairs of ranks: ``mpirun -n 2 busbar pt2pt``."""
+"""Measure pairs of ranks: ``mpirun -n 2 python -m bench.pt2pt``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Measure reduce: ``mpirun -n 16 busbar reduce``."""
+"""Measure reduce: ``mpirun -n 16 python -m bench.reduce``."""
 
 from busbar.door import leave
 

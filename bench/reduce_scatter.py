@@ -1,4 +1,4 @@
-"""Measure reduce_scatter: ``mpirun -n 16 busbar reduce_scatter``."""
+"""Measure reduce_scatter: ``mpirun -n 16 python -m bench.reduce_scatter``."""
 
 from busbar.door import leave
 

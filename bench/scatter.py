@@ -1,4 +1,4 @@
-"""Measure scatter: ``mpirun -n 16 busbar scatter``."""
+"""Measure scatter: ``mpirun -n 16 python -m bench.scatter``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Check Busbar itself: ``busbar selfcheck``."""
+"""Check Busbar itself: ``python -m bench.selfcheck``."""
 
 from busbar.door import leave
 

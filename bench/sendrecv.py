@@ -1,4 +1,4 @@
-"""Measure send-receive: ``mpirun -n 16 busbar sendrecv --pattern ring``."""
+"""Measure send-receive: ``mpirun -n 16 python -m bench.sendrecv --pattern ring``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Time training steps: ``busbar step --ranks 4 --model resnet50 --compute fixed:50``."""
+"""Time training steps: ``python -m bench.step --ranks 4 --model resnet50 --compute fixed:50``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Choose algorithms: ``busbar tune --ranks 2,4 --transport mpi,shm -b 1K -e 16M``."""
+"""Choose algorithms: ``python -m bench.tune --ranks 2,4 --transport mpi,shm -b 1K -e 16M``."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""``busbar reports``; its commands are in the table of `reports.commands`."""
+"""``python -m reports``; its commands are in the table of `reports.commands`."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""Run ``busbar topology``; `topology.commands` has the table of its commands."""
+"""Run ``python -m topology``; `topology.commands` has the table of its commands."""
 
 from busbar.door import leave
 

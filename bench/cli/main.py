@@ -178,11 +178,12 @@ def _dry(wanted: Sequence[Options]) -> int:
     sign, first = launched(), wanted[0]
     if first.split is not None:
         raise Unsupported("--dry-run plans one group; leave out --split, and give its --ranks")
-    for nranks in first.launch_counts if sign is None else (sign.size,):
-        for job in build_jobs(wanted, RankSetup(nranks or 1, first.transport)):
+    counts = first.launch_counts if sign is None else (sign.size,)
+    for nranks in (count or 1 for count in counts):
+        for job in build_jobs(wanted, RankSetup(nranks, first.transport)):
             if speaks():
                 for chosen in job.chosen:
                     chosen.prove()
-                for line in dry_run(job, nranks or 1):
+                for line in dry_run(job, nranks):
                     print(line)
     return 0

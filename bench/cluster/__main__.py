@@ -1,4 +1,4 @@
-"""``busbar cluster``: run a command over hosts and links emulated on this machine."""
+"""``python -m bench.cluster``: run a command over hosts and links emulated on this machine."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""``busbar qualify``: which hosts, links and uplinks of a cluster are good."""
+"""``python -m bench.qualify``: which hosts, links and uplinks of a cluster are good."""
 
 from busbar.door import leave
 

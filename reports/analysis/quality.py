@@ -16,6 +16,7 @@ from typing import Any, Literal
 from reports.analysis.compare import CANNOT_TELL, UNTESTED, VERDICTS
 from reports.records.measurement import LIBRARY, Measurement, Run, grouped, listed
 from reports.records.metrics import is_measured
+from reports.statistics.stability import FEWEST
 
 State = Literal["kept", "not kept", "does not apply"]
 Verdict = tuple[State, str]
@@ -171,15 +172,15 @@ def _intervals(f: _Facts) -> Verdict:
     counts = {
         "have no raw times": sum(not r.times_s for r in bare),
         "have the mean of a loop": sum(r.timing == "loop" and bool(r.times_s) for r in bare),
-        "have fewer than 6 iterations": sum(_few(r) for r in bare),
+        f"have fewer than {FEWEST} iterations": sum(_few(r) for r in bare),
     }
-    counts["have an interval of their log's mean only"] = len(bare) - sum(counts.values())
+    counts["are means of their log, without an interval"] = len(bare) - sum(counts.values())
     reasons = [f"{number} {what}" for what, number in counts.items() if number]
     return _BROKEN, f"{_count(len(bare), len(f.timed), 'no interval')}: {', '.join(reasons)}"
 
 
 def _few(row: Measurement) -> bool:
-    return row.timing != "loop" and 0 < len(row.times_s) < 6
+    return row.timing != "loop" and 0 < len(row.times_s) < FEWEST
 
 
 def _normality(f: _Facts) -> Verdict:

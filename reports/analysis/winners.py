@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from busbar.statistics import interval
 from reports.analysis.compare import samples, within_launches
+from reports.readers.names import scaled
 from reports.records.measurement import LIBRARY, Measurement
 from reports.records.metrics import setting
 from reports.statistics.inference import Samples, between_runs, launch_center
@@ -84,7 +85,7 @@ def _several_transports(rows: Sequence[Measurement]) -> set[str]:
 def _winner(contenders: Mapping[str, Sequence[Measurement]]) -> Winner:
     middle = {name: launch_center(_launches(rows)) for name, rows in contenders.items()}
     first, *others = sorted(middle, key=lambda name: (middle[name], name))
-    row = over_launches(contenders[first])
+    row = at_center(contenders[first])
     if not others:
         return Winner(first, row)
     following = time_ratio(contenders[others[0]], contenders[first])
@@ -99,13 +100,12 @@ def _of_library(rows: Sequence[Measurement]) -> bool:
     return rows[0].algorithm in (LIBRARY, "")
 
 
-def over_launches(rows: Sequence[Measurement]) -> Measurement:
+def at_center(rows: Sequence[Measurement]) -> Measurement:
     """The first of the rows of one setting, with the time and busbw of all their launches."""
     row, middle = rows[0], launch_center(_launches(rows))
     if not row.time_s or row.time_s == middle:
         return row
-    rate = row.busbw_bytes_per_s
-    rate = rate and rate * row.time_s / middle
+    rate = scaled(row.busbw_bytes_per_s, row.time_s / middle)
     return replace(row, time_s=middle, busbw_bytes_per_s=rate)
 
 

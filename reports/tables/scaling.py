@@ -28,7 +28,7 @@ from reports.analysis.answer import (
     stretch_table,
 )
 from reports.analysis.compare import row_key, samples
-from reports.analysis.winners import Cells, Stretch, decided, over_launches, winners
+from reports.analysis.winners import Cells, Stretch, at_center, decided, winners
 from reports.records.cores import per_core_text
 from reports.records.measurement import Measurement
 from reports.records.metrics import setting
@@ -75,7 +75,7 @@ def scaling(rows: Sequence[Measurement]) -> list[list[Scaled]]:
 
 
 def _scaled(rows: Sequence[Measurement], base: Sequence[Measurement]) -> Scaled:
-    row, first = over_launches(rows), over_launches(base)
+    row, first = at_center(rows), at_center(base)
     n, b = float(row.ranks or 1), float(first.ranks or 1)
     # Throughputs in sizes per second; the size is the same and cancels.
     one, all_ = b / (first.time_s or 0.0), n / (row.time_s or 0.0)

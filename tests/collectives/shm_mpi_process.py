@@ -157,14 +157,19 @@ def check_refusals(world: MpiWorld) -> None:
     native.why_not = there  # type: ignore[assignment]
 
 
-def check_waits(world: MpiWorld) -> None:
-    """A rank that waits for a neighbour's word names it, and a signal ends the wait."""
-    transport = transport_on(world, "0" * 8, 1 << 19)
+def ring_plan(world: MpiWorld, transport: ShmMpiTransport) -> Plan:
+    """An all-reduce by ring, of one element for each rank."""
     source, target = (transport.allocate(4 * world.size).view(np.float32) for _ in range(2))
-    plan = Plan(
+    return Plan(
         build("allreduce", "ring", world.size), spec("allreduce"), transport, world.rank,
         source, target, op("sum"), world.size,
     )  # fmt: skip
+
+
+def check_waits(world: MpiWorld) -> None:
+    """A rank that waits for a neighbour's word names it, and a signal ends the wait."""
+    transport = transport_on(world, "0" * 8, 1 << 19)
+    plan = ring_plan(world, transport)
     if world.rank == 0:
         seen: list[int | None] = []
 
@@ -176,7 +181,7 @@ def check_waits(world: MpiWorld) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         begin = time.monotonic()
         try:
-            plan()  # nobody else does
+            plan()  # no other rank calls it
             raise AssertionError("it came to an end")
         except KeyboardInterrupt:
             assert time.monotonic() - begin < 20
@@ -188,14 +193,10 @@ def check_waits(world: MpiWorld) -> None:
 def check_late(world: MpiWorld) -> None:
     """A rank that waits for a neighbour longer than the deadline names it by its rank of all."""
     transport = transport_on(world, "10000000", 1 << 19, deadline=0.3)
-    source, target = (transport.allocate(4 * world.size).view(np.float32) for _ in range(2))
-    plan = Plan(
-        build("allreduce", "ring", world.size), spec("allreduce"), transport, world.rank,
-        source, target, op("sum"), world.size,
-    )  # fmt: skip
+    plan = ring_plan(world, transport)
     if world.rank == 2:
         try:
-            plan()  # nobody else does
+            plan()  # no other rank calls it
             raise AssertionError("it came to an end")
         except RankFailure as error:
             said = "rank 2 waited 0.3 s for rank 1, which did not arrive"

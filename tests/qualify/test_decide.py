@@ -450,7 +450,7 @@ def test_one_failure_of_two_hosts_is_tried_again() -> None:
 
 @pytest.mark.parametrize("nhosts", [2, 3, 5, 16])
 def test_where_all_pairs_fail_the_campaign_ends(nhosts: int) -> None:
-    """Rule: as behind a firewall, nobody is called bad, and the launches are bounded."""
+    """Rule: if every pair fails, as with a firewall, the launches are few, and no host is bad."""
     hosts = names(nhosts)
 
     def change(one: Observation) -> Observation:
@@ -473,7 +473,7 @@ def test_where_all_pairs_fail_the_campaign_ends(nhosts: int) -> None:
     ],
 )
 def test_hardware_is_different_from_that_of_most_hosts(cpus: str, states: set[State]) -> None:
-    """Rule: without hardware that most hosts share with another one, nobody is different."""
+    """Rule: a host is different only if most hosts have hardware that a second host has too."""
     hosts = names(len(cpus))
     of = dict(zip(sorted(hosts), cpus, strict=True))
 
