@@ -207,7 +207,7 @@ PYTHON: dict[str, Mutant] = {
         _MPI, [("staging[i % n][: len(t)]", "staging[0][: len(t)]")]
     ),
     "mpi: a late sum is added as it arrives": Mutant(
-        _MPI, [("elif not receive.late and len(view)", "elif len(view)")]
+        _MPI, [("elif not receive.late and self._phase", "elif self._phase")]
     ),
     "mpi: what arrived is not added": Mutant(
         _MPI, [("            *self.adds,\n", "")]
