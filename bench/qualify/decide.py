@@ -217,7 +217,8 @@ class _Batch:
         for host in self._shuffled(self.speeds.unsure):
             if times[host] < _MOST_CONFIRM:
                 self._with_partner(host, self._partners(host), self.speeds.behind.get(host))
-        for pair, slow in sorted(self.speeds.suspects.items()):
+        slowest_first = sorted(self.speeds.suspects.items(), key=lambda one: (one[1].ratio, one[0]))
+        for pair, slow in slowest_first:
             if slow.partners < _MOST_LINK:
                 self._add(Stage.CONFIRM, pair)
         added = len(self.chosen) - before
