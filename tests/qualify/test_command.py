@@ -76,6 +76,12 @@ def _command(*argv: str, hosts: list[str] = HOSTS) -> QualifyCommand:
     return QualifyCommand.parse(words, QualifyCommand.make_parser())
 
 
+def _ended(metrics: list[str]) -> float:
+    """The end of a campaign in the lines of its file of metrics, in seconds since the epoch."""
+    name = "busbar_qualify_end_timestamp_seconds "
+    return next(float(line.removeprefix(name)) for line in metrics if line.startswith(name))
+
+
 def _verdicts(folder: str = "run") -> dict[str, str]:
     found = json.loads(Path(folder, RESULT).read_text())["verdicts"]
     return {" ".join(one["subject"]): one["state"] for one in found}
@@ -266,11 +272,21 @@ def test_files_for_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_campaign_that_is_over_is_shown_without_launches(launched: list[Launch]) -> None:
-    """--resume of a finished campaign starts nothing and gives the same answer."""
-    _command().run()
+    """--resume of a finished campaign starts nothing; answer and time are the first's."""
+    _command("--metrics", "first").run()
     launched.clear()
-    assert _command("--resume", "run").run() == GOOD
+    assert _command("--resume", "run", "--metrics", "again").run() == GOOD
     assert not launched
+    os.utime(Path("run", FILE), (2e9, 2e9))
+    assert _command("--resume", "run", "--metrics", "later").run() == GOOD
+    first, again, later = (
+        Path(name).read_text().splitlines() for name in ("first", "again", "later")
+    )
+    assert [one for one in first if "_seconds " not in one] == [
+        one for one in again if "_seconds " not in one
+    ]
+    assert "busbar_qualify_end_timestamp_seconds 2000000000" in later
+    assert abs(_ended(first) - _ended(again)) < 60
 
 
 @pytest.mark.usefixtures("launched")
@@ -295,6 +311,24 @@ def test_a_dry_run_starts_nothing(
     assert not Path("run").exists()
     assert sum(line.split()[1:] == HOSTS for line in lines) == 1
     assert re.fullmatch(r"# \d+ launches, at most .*", lines[-1])
+
+
+@pytest.mark.usefixtures("launched")
+def test_machines_that_call_themselves_the_same_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clones of one image report one name: their ranks' numbers say which host a line is of."""
+    _faults(monkeypatch, n1="slow", n3="crash", n4="wrong")
+    run = Engine._run
+
+    async def clones(self: Engine, launch: Launch) -> tuple[list[Line], Outcome]:
+        lines, outcome = await run(self, launch)
+        return [replace(one, host="localhost") for one in lines], outcome
+
+    monkeypatch.setattr(Engine, "_run", clones)
+    assert _command().run() == FOUND
+    bad = {host: state for host, state in _verdicts().items() if state != "good"}
+    assert bad == {"n1": "slow", "n3": "crashes", "n4": "wrong"}
 
 
 def test_two_names_of_one_machine_are_refused(
