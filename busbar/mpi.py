@@ -2,7 +2,7 @@
 
 MPI is started at the lowest thread level that a run needs (MPI 4.1, section 11.6), as C programs
 start it. mpi4py's default, MPI_THREAD_MULTIPLE, makes MPICH's small collectives several times as
-slow. If ranks share cores, that level is faster instead (docs/measuring.md, thread levels).
+slow. If ranks share cores, that level is faster instead (docs/launching.md, thread levels).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _NO_LIMIT = 2**60
 Sizes = Mapping[Buffer, tuple[int, ...]]
 """Bytes of each buffer, a number a rank; in place there is one buffer, ``out``."""
 
-# Vectors that MPI libraries allocate on every rank (docs/measuring.md), if it is not 1.
+# Vectors that MPI libraries allocate on every rank (docs/measuring.md, memory), if it is not 1.
 _VECTORS = {"reduce": 2, "reduce_scatter": 2}
 # For smaller vectors, a library's memory is dominated by its first messages.
 _LEAST_VECTOR = 16 << 20

@@ -304,7 +304,7 @@ class AbCommand(Command):
     EPILOG = (
         "A and B: a benchmark with its options, as allreduce --ranks 2 -A ring; or any command that"
         " writes our records or prints a log that reports read, such as that of another build. See"
-        " docs/measuring.md."
+        " docs/measuring-compare.md."
     )
 
     commands: tuple[tuple[str, ...], ...] = ()

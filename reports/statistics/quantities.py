@@ -1,7 +1,7 @@
 """Formulas of the derived quantities (algbw, busbw, speed-up, efficiency, …). Pure; no I/O.
 
-Units are seconds, bytes, bytes per second, joules; docs/measuring.md derives the formulas. A
-function raises ValueError if a figure that must be positive is not.
+Units are seconds, bytes, bytes per second, joules; docs/measuring-statistics.md derives the
+formulas. A function raises ValueError if a figure that must be positive is not.
 """
 
 from __future__ import annotations

@@ -38,12 +38,12 @@ from reports.statistics.quantities import LATENCY_BOUND, efficiency, speedup
 
 @dataclass(frozen=True)
 class Scaled:
-    """A row against the base of its series, the row of the fewest ranks; see docs/measuring.md.
+    """A row against the base of its series, the row of the fewest ranks.
 
-    ``size`` in nccl-tests' sense is the buffer of every rank, so n ranks have a throughput of
-    n x algbw. ``speedup`` is this throughput over the base's, ``efficiency`` the speed-up over the
-    ratio of ranks: t(1) / t(n) if the base has one rank. ``low``, ``high``: bootstrap interval of
-    the efficiency, None without raw times.
+    docs/measuring-statistics.md derives the figures. ``size`` in nccl-tests' sense is the buffer of
+    every rank, so n ranks have a throughput of n x algbw. ``speedup`` is this throughput over the
+    base's, ``efficiency`` the speed-up over the ratio of ranks: t(1) / t(n) if the base has one
+    rank. ``low``, ``high``: bootstrap interval of the efficiency, None without raw times.
     """
 
     row: Measurement

@@ -17,8 +17,8 @@ def test_clocks_that_are_seconds_off_are_one_again(mpich: Mpi, run: Run, tmp_pat
     """Rule: over shaped links ranks agree on the time, though clocks are 3 s and 100 ppm off.
 
     The bounds are loose, and follow the trips' scatter about their line, for other work may hold up
-    every trip of a burst; what a quiet machine gives is in docs/measuring.md. Offset and drift are
-    found as they were put in.
+    every trip of a burst; what a quiet machine gives is in docs/measuring-clocks.md. Offset and
+    drift are found as they were put in.
     """
     file = tmp_path / "rows.jsonl"
     done = run(

@@ -8,7 +8,7 @@ touches its memory any more. There is no barrier, and iterations may follow each
 Each pass is done by one of the ranks that its move connects. The receiver of a reducing message
 adds it, reading the sender's memory. A plain message is loaded by its receiver (get) or stored by
 its sender (put). Moves become one pass only within one rank (`collectives.execution.shm.fusion`;
-docs/measuring.md, "Who does a move").
+docs/measuring-checks.md, "Who does a move").
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 They show how fast a collective could be in this memory. Each part of the vector is one pass over
 the memory of all ranks that have it and all that want it, which is the least memory traffic
 possible. The passes are divided equally among all processes, as OpenMP's work-sharing constructs
-divide the iterations of a loop. No schedule is used. docs/measuring.md says what this is for.
+divide the iterations of a loop. No schedule is used. docs/measuring-checks.md says what this is
+for.
 """
 
 from __future__ import annotations
