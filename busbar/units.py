@@ -185,6 +185,11 @@ def format_count(number: int | None, noun: str) -> str:
     return f"{'?' if number is None else number} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
+def format_ranks(ranks: int | None) -> str:
+    """Return ``1 rank``, ``2 ranks``; empty if the number is not known."""
+    return format_count(ranks, "rank") if ranks else ""
+
+
 # Bytes.
 
 
