@@ -111,6 +111,8 @@ def format_seconds(value: float | None, style: TimeStyle = MEASURED) -> str:
     """Return seconds in a suitable unit: ``12.3 us``; ``N/A`` for None."""
     if value is None:
         return "N/A"
+    if value < 0:
+        return f"-{format_seconds(-value, style)}"
     if not value and style.zero:
         return style.zero
     *smaller, unit = style.units

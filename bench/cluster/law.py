@@ -37,12 +37,10 @@ from collectives.predict.named import machine_from_ports
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
 from reports.readers.reading import read
+from reports.records.measurement import LIBRARY
 from topology.model.measured import matrix
 from topology.model.topology import Topology
 from topology.sources.gather import gather
-
-#: MPI's own; it has no schedule of ours, so neither a law nor a simulation.
-LIBRARY = "library"
 
 
 class LawPoint(NamedTuple):

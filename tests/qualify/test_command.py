@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from bench.launch.launch import Interrupted
 from bench.qualify import launchers
-from bench.qualify.engine import Engine, Interrupted
+from bench.qualify.engine import Engine
 from bench.qualify.lines import Line, Outcome, parse
 from bench.qualify.main import QualifyCommand
 from bench.qualify.model import Decision, Ending, Launch, Observation, Stage
