@@ -246,8 +246,6 @@ def _candidate(routes: GpuRoutes, objective: Objective, order: tuple[int, ...]) 
     return Candidate(order, tuple(reversed(counts)))
 
 
-__all__ = ["Grid", "Objective", "Pick", "Ranking", "Tier", "available", "pick"]
-
 MAX_TIERS = 10
 #: With more sets than this, only the greedy search for rings side by side is used.
 MANY = 1000
