@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from busbar.completion import completing
 from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
@@ -78,17 +77,9 @@ def _benchmark(words: Sequence[str]) -> int:
 
 
 def _about(words: Sequence[str]) -> int:
-    from argparse import RawDescriptionHelpFormatter
+    from busbar.commands import list_commands
 
-    from busbar.arguments import Parser
-
-    doors = [f"  {name:<16}{about}" for name, (about, _) in COMMANDS.items()]
-    parser = Parser(
-        prog="busbar",
-        usage="busbar COMMAND [options]   (busbar COMMAND --help)",
-        epilog="\n".join([*doors, *load("bench.cli.main:listing")()]),
-        formatter_class=RawDescriptionHelpFormatter,
-    )
-    completing(parser, words, [*COMMANDS, *load("bench.cli.main:commands")()])
-    parser.parse_args(words or ["--help"])
-    return 0
+    lines = [f"  {name:<16}{about}" for name, (about, _) in COMMANDS.items()]
+    lines += load("bench.cli.main:listing")()
+    names = [*COMMANDS, *load("bench.cli.main:commands")()]
+    return list_commands("busbar", "COMMAND", lines, names, words)

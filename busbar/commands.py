@@ -55,6 +55,24 @@ class Command(OptionGroup):
         return cls.parse(argv, parser, **more).run()
 
 
+def list_commands(
+    name: str, word: str, lines: Sequence[str], commands: Sequence[str], argv: Sequence[str]
+) -> int:
+    """Print the help of a program that runs ``commands``; returns the exit status.
+
+    ``word``: what its help calls a command; ``lines``: a line on each.
+    """
+    parser = Parser(
+        prog=name,
+        usage=f"{name} {word} [options]   ({name} {word} --help)",
+        epilog="\n".join(lines),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    completing(parser, argv, commands)
+    parser.parse_args(argv or ["--help"])
+    return 0
+
+
 def no_command(
     word: str, known: Collection[str], reader: str, elsewhere: Mapping[str, str] | None = None
 ) -> Unsupported:
