@@ -213,13 +213,13 @@ def least_seen(scatter: float, launches: int, *, within: bool = False) -> float:
     return exp(t * scatter * sqrt(sides / launches)) - 1
 
 
-def launches_to_see(scatter: float, share: float, most: int = 1000) -> int | None:
+def launches_to_see(scatter: float, share: float) -> int | None:
     """The number of launches per side that detects a slowdown by ``share`` in 95 % of the cases.
 
-    None if it is more than ``most``.
+    None if it is more than 1000.
     """
-    enough = bisect_left(range(most + 1), True, 2, key=lambda n: least_seen(scatter, n) <= share)
-    return enough if enough <= most else None
+    enough = bisect_left(range(1001), True, 2, key=lambda n: least_seen(scatter, n) <= share)
+    return enough if enough <= 1000 else None
 
 
 def launch_interval(runs: Samples) -> tuple[float, float] | None:
