@@ -49,6 +49,7 @@ torture: $(VENV)/.test $(OMPI_VENV)/.test
 # Pages that are made from the code; a test compares them.
 docs: $(VENV)/.mpi
 	$(VENV)/bin/python -m docs.options
+	$(VENV)/bin/python -m docs.record
 
 # The documentation as a site, in build/site.
 site: $(VENV)/.test

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.links.measure import Measured, Settings, as_topology
+from bench.links.measure import Measured, PairOptions, as_topology
 from bench.steps.buckets import fill_buffers
 from bench.steps.sync import time_buckets, time_cycles
 from busbar.errors import Unsupported
@@ -84,7 +84,7 @@ def measured_map(ranks: int, cores: int, transport: str) -> Topology:
     cells = {"latency": both, "bandwidth": rates, "bandwidth_both": rates}
     places = tuple(RankPlace("here", str(rank % cores), 0) for rank in range(ranks))
     found = Measured(places, False, cells, "an MPI")
-    return as_topology(found, Settings(transport=transport), samples)
+    return as_topology(found, PairOptions(transport=transport), samples)
 
 
 def schedules(collective: str, ranks: int) -> Iterator[tuple[str, Schedule]]:

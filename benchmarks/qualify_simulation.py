@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from simulated_cluster import PORT, Fault, Noise, SimulatedCluster, run_campaign
 
 from bench.qualify.model import Cluster, Ending, Launch, Limits, Observation, Stage, State, Verdict
 from bench.qualify.pairing import round_of_pairs, rounds
-from bench.qualify.simulation import PORT, Fault, Noise, SimulatedCluster, run_campaign
 from bench.qualify.together import predicted
 
 MEASURED = Path(__file__).parent / "results" / "qualify-noise.txt"

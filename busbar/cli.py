@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from busbar.completion import completing
 from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
@@ -26,7 +25,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "say which hosts, links and racks of a cluster are good",
         "bench.qualify.main:QualifyCommand",
     ),
-    "step": ("measure training steps of a model", "bench.launch.control_socket:step"),
+    "step": ("measure training steps of a model", "bench.steps.main:StepCommand"),
     "ab": ("interleave two commands: is one slower?", "bench.trials.ab:AbCommand"),
     "selfcheck": (
         "check that comparisons and intervals are right",
@@ -58,9 +57,9 @@ def _run(name: str, words: Sequence[str]) -> int:
         return _about(words)
     if name not in COMMANDS:
         return _benchmark(words)
+    if name == "step":  # its ranks open their sockets before they load anything
+        return int(load("bench.launch.control_socket:step")(words[1:]))
     target = load(COMMANDS[name][1])
-    if name == "step":
-        return int(target(words[1:]))
     return int(target.start(name if name in ROOMS else f"bench.{name}", words[1:]))
 
 
@@ -78,17 +77,9 @@ def _benchmark(words: Sequence[str]) -> int:
 
 
 def _about(words: Sequence[str]) -> int:
-    from argparse import RawDescriptionHelpFormatter
+    from busbar.commands import list_commands
 
-    from busbar.arguments import Parser
-
-    doors = [f"  {name:<16}{about}" for name, (about, _) in COMMANDS.items()]
-    parser = Parser(
-        prog="busbar",
-        usage="busbar COMMAND [options]   (busbar COMMAND --help)",
-        epilog="\n".join([*doors, *load("bench.cli.main:listing")()]),
-        formatter_class=RawDescriptionHelpFormatter,
-    )
-    completing(parser, words, [*COMMANDS, *load("bench.cli.main:commands")()])
-    parser.parse_args(words or ["--help"])
-    return 0
+    lines = [f"  {name:<16}{about}" for name, (about, _) in COMMANDS.items()]
+    lines += load("bench.cli.main:listing")()
+    names = [*COMMANDS, *load("bench.cli.main:commands")()]
+    return list_commands("busbar", "COMMAND", lines, names, words)

@@ -9,7 +9,7 @@ from argparse import HelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Collection, Mapping, Sequence
 from inspect import getdoc
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
@@ -33,10 +33,13 @@ class Command(OptionGroup):
         raise NotImplementedError
 
     @classmethod
-    def start(cls, name: str, argv: Sequence[str], commands: Sequence[str] = ()) -> int:
+    def start(
+        cls, name: str, argv: Sequence[str], commands: Sequence[str] = (), **more: Any
+    ) -> int:
         """Run the command with the words ``argv``; returns the exit status. Raises `BusbarError`.
 
         ``name``: as after ``python -m``. ``commands``: further first words for shell completion.
+        ``more``: values of fields that are no options.
         """
         raw = "\n" in (cls.EPILOG or "")
         parser = cls.make_parser(
@@ -49,7 +52,25 @@ class Command(OptionGroup):
         if commands:
             completing(parser, argv, commands)
             parser.commands = commands
-        return cls.parse(argv, parser).run()
+        return cls.parse(argv, parser, **more).run()
+
+
+def list_commands(
+    name: str, word: str, lines: Sequence[str], commands: Sequence[str], argv: Sequence[str]
+) -> int:
+    """Print the help of a program that runs ``commands``; returns the exit status.
+
+    ``word``: what its help calls a command; ``lines``: a line on each.
+    """
+    parser = Parser(
+        prog=name,
+        usage=f"{name} {word} [options]   ({name} {word} --help)",
+        epilog="\n".join(lines),
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    completing(parser, argv, commands)
+    parser.parse_args(argv or ["--help"])
+    return 0
 
 
 def no_command(

@@ -35,17 +35,17 @@ def listed(numbers: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def from_mask(text: str, word_bits: int = 32) -> str | None:
-    """Convert a mask, with commas between its words and the highest first, to a list; or None.
+def from_mask(text: str) -> str | None:
+    """Convert a mask, in words of 32 bits with commas and the highest first, to a list; or None.
 
     hwloc writes 0x before words and leaves zero words empty; cloud files lack leading zeros.
     """
     value = 0
     for word in text.strip().split(","):
         digits = word.strip().removeprefix("0x") or "0"
-        if len(digits) > word_bits // 4 or any(c not in "0123456789abcdefABCDEF" for c in digits):
+        if len(digits) > 8 or any(c not in "0123456789abcdefABCDEF" for c in digits):
             return None
-        value = value << word_bits | int(digits, 16)
+        value = value << 32 | int(digits, 16)
         if value.bit_length() > MAX_CPU:
             return None
     return listed(bit for bit in range(value.bit_length()) if value >> bit & 1)

@@ -250,12 +250,12 @@ def _await_writer(pipe: int) -> bytes:
     return b""
 
 
-def read_text(path: Path, most: int, error: type[BusbarError] = Unsupported) -> str:
-    """The content of a file as UTF-8 text; see `read`. Raises ``error``."""
+def read_text(path: Path, most: int) -> str:
+    """The content of a file as UTF-8 text; see `read`. Raises Unsupported."""
     try:
-        return read(path, most, error).decode("utf-8-sig")
-    except UnicodeDecodeError as why:
-        raise error(f"{path}: no UTF-8 text (byte {why.start})") from None
+        return read(path, most).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unsupported(f"{path}: no UTF-8 text (byte {error.start})") from None
 
 
 def decoded(data: bytes) -> str:

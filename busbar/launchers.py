@@ -97,9 +97,9 @@ def share_cores(env: Mapping[str, str] = os.environ) -> bool:
     return True
 
 
-def _launchers_cores(process: str = "self", proc: Path = Path("/proc")) -> set[int]:
+def _launchers_cores(proc: Path = Path("/proc")) -> set[int]:
     """The cores of all parent processes that are launchers; empty if there are none."""
-    cores = set[int]()
+    cores, process = set[int](), "self"
     try:
         while process != "0":
             lines = (proc / process / "status").read_text().splitlines()

@@ -111,6 +111,8 @@ def format_seconds(value: float | None, style: TimeStyle = MEASURED) -> str:
     """Return seconds in a suitable unit: ``12.3 us``; ``N/A`` for None."""
     if value is None:
         return "N/A"
+    if value < 0:
+        return f"-{format_seconds(-value, style)}"
     if not value and style.zero:
         return style.zero
     *smaller, unit = style.units
@@ -183,6 +185,11 @@ def format_count(number: int | None, noun: str) -> str:
     if number == 1:
         return f"1 {noun}"
     return f"{'?' if number is None else number} {noun}{'es' if noun.endswith('ch') else 's'}"
+
+
+def format_ranks(ranks: int | None) -> str:
+    """Return ``1 rank``, ``2 ranks``; empty if the number is not known."""
+    return format_count(ranks, "rank") if ranks else ""
 
 
 # Bytes.

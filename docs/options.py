@@ -16,7 +16,6 @@ from bench.api import machine, measured
 from bench.api.running import run
 from bench.cli.main import names
 from bench.options.options import PT2PT, make_parser
-from bench.steps.options import StepOptions
 from busbar import errors
 from busbar.cli import COMMANDS
 from busbar.commands import Command, CommandTable
@@ -52,11 +51,11 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     for name in (*names(), PT2PT):
         yield name, make_parser(name)
     for name, (_, target) in COMMANDS.items():
-        found = StepOptions if name == "step" else load(target)
+        found = load(target)
         if isinstance(found, CommandTable):
             for one in ("", *found.entries) if found.default else found.entries:
                 yield f"{name} {one}".strip(), found.load(one).make_parser()
-        elif issubclass(found, Command) or name == "step":
+        elif issubclass(found, Command):
             yield name, found.make_parser()
 
 

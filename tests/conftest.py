@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -195,6 +196,23 @@ def popen(command: Sequence[str], **more: Any) -> subprocess.Popen[str]:
             command, env=environment(), cwd=REPO, text=True, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, **more,
         )  # fmt: skip
+
+
+def is_running(pid: int | str) -> bool:
+    """Whether a process is there, and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait until a condition holds; fails after a while."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:

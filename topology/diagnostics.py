@@ -707,9 +707,6 @@ def unlike(topology: Topology) -> list[Finding]:
 PEER_RULES = (p2p, measured, unlike)
 
 
-__all__ = ["Finding", "check"]
-
-
 def check(topology: Topology) -> tuple[Finding, ...]:
     """Return all findings, those with the greatest harm first, then by code and subjects."""
     rules = (*GPU_RULES, *LINK_RULES, *PEER_RULES, contradictions)

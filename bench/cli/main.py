@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
 from bench.launch.control_socket import ControlSocket
 from bench.options.options import PT2PT, TITLE, Options, parse
-from busbar.arguments import Parser, program, unknown
-from busbar.completion import completing
+from busbar.arguments import program, unknown
+from busbar.commands import list_commands
 from busbar.errors import BusbarError, Unsupported
 from busbar.launchers import launched, speaks
 from busbar.process import serve
@@ -47,20 +46,8 @@ def command(argv: Sequence[str], line: ControlSocket | None = None) -> int:
     """
     if argv and not argv[0].startswith("-"):
         return main(argv[0], argv[1:], line)
-    return serve("busbar", lambda: _about(argv))
-
-
-def _about(argv: Sequence[str]) -> int:
-    name = program("bench")
-    parser = Parser(
-        prog=name,
-        usage=f"{name} NAME [options]   ({name} NAME --help)",
-        epilog="\n".join(listing()),
-        formatter_class=RawDescriptionHelpFormatter,
-    )
-    completing(parser, argv, [*names(), ALL])
-    parser.parse_args(argv or ["--help"])
-    return 0
+    about = program("bench"), "NAME", listing(), [*names(), ALL], argv
+    return serve("busbar", lambda: list_commands(*about))
 
 
 def main(collective: str, argv: Sequence[str], line: ControlSocket | None = None) -> int:

@@ -37,18 +37,17 @@ from collectives.predict.named import machine_from_ports
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
 from reports.readers.reading import read
+from reports.records.measurement import LIBRARY
 from topology.model.measured import matrix
 from topology.model.topology import Topology
 from topology.sources.gather import gather
-
-#: MPI's own; it has no schedule of ours, so neither a law nor a simulation.
-LIBRARY = "library"
 
 
 class LawPoint(NamedTuple):
     """A measured time: the median of iterations in seconds, the least and the greatest.
 
-    ``slower``: the median of the slower launch, if there were two.
+    ``slower``: the median of the slower launch, if there were two. ``law``, ``model``: the
+    textbook's and the simulated seconds, nan for the library.
     """
 
     algorithm: str
@@ -60,6 +59,8 @@ class LawPoint(NamedTuple):
     wrong: int
     slower: float | None = None
     collective: str = "allreduce"
+    law: float = nan
+    model: float = nan
 
 
 class Ports(NamedTuple):
@@ -81,23 +82,14 @@ def binary(name: str, hosts: int) -> str:
     return f"{name}:dims={'x'.join('2' * levels)}" if levels > 1 else name
 
 
-class Compared(NamedTuple):
-    """A measured time with the textbook's and the simulated seconds; nan for the library."""
-
-    point: LawPoint
-    law: float
-    model: float
-
-
-def compared(points: Sequence[LawPoint], ports: Ports, rate: float) -> list[Compared]:
+def compared(points: Sequence[LawPoint], ports: Ports, rate: float) -> list[LawPoint]:
     """Every point with its expected times. ``rate``: configured bytes/s of a port."""
     return [
-        Compared(p, nan, nan)
+        p
         if p.algorithm == LIBRARY
-        else Compared(
-            p,
-            textbook(p.algorithm, p.hosts, p.collective) * p.size / rate,
-            simulated(p.algorithm, p.hosts, p.size, ports, p.collective),
+        else p._replace(
+            law=textbook(p.algorithm, p.hosts, p.collective) * p.size / rate,
+            model=simulated(p.algorithm, p.hosts, p.size, ports, p.collective),
         )
         for p in points
     ]
@@ -160,7 +152,6 @@ _ROW_S = "600"
 _OVER_MPI = ("--transport", "mpi", "--out")
 #: A row is disturbed if its slowest iteration takes more times its fastest than this.
 STEADY = 1.2
-_SECONDS = attrgetter("seconds")
 
 
 class Sweep(NamedTuple):
@@ -256,7 +247,7 @@ def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
         for point in _points(path):
             key = point.collective, point.algorithm, point.hosts, point.size
             if key in points:
-                fast, slow = sorted((point, points[key]), key=_SECONDS)
+                fast, slow = sorted((point, points[key]), key=attrgetter("seconds"))
                 point = fast._replace(slower=slow.seconds)
             points[key] = point
     if not points:
@@ -284,41 +275,38 @@ _LESS = 0.02
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
 
-def _order(rows: Sequence[Compared]) -> tuple[list[str], list[int], list[int]]:
+def _order(rows: Sequence[LawPoint]) -> tuple[list[str], list[int], list[int]]:
     """(algorithms with the library last, host counts, sizes)."""
-    names = sorted(dict.fromkeys(r.point.algorithm for r in rows), key=lambda name: name == LIBRARY)
-    return names, sorted({r.point.hosts for r in rows}), sorted({r.point.size for r in rows})
+    names = sorted(dict.fromkeys(r.algorithm for r in rows), key=lambda name: name == LIBRARY)
+    return names, sorted({r.hosts for r in rows}), sorted({r.size for r in rows})
 
 
-def _rounded(rows: Sequence[Compared]) -> list[Compared]:
+def _rounded(rows: Sequence[LawPoint]) -> list[LawPoint]:
     """The rows with requested sizes: actual ones may be smaller, as parts have whole elements."""
     sizes: list[int] = []
-    for size in sorted({row.point.size for row in rows}, reverse=True):
+    for size in sorted({row.size for row in rows}, reverse=True):
         if not sizes or size < (1 - _LESS) * sizes[-1]:
             whole = 1 << (size - 1).bit_length()
             sizes.append(whole if size > (1 - _LESS) * whole else size)
-    return [
-        row._replace(point=row.point._replace(size=min(n for n in sizes if n >= row.point.size)))
-        for row in rows
-    ]
+    return [row._replace(size=min(n for n in sizes if n >= row.size)) for row in rows]
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.4g}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
 
 
-def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
+def lines(rows: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
     """The tables, as Markdown. ``rate``: configured bytes/s of a port, on which laws are based."""
     yield (
         f"Ports of {format_link_rate(rate)}, {ports.burst:.0f} B at once after a pause; measured"
         " between"
         f" the first hosts: {format_link_rate(ports.rate)}, {ports.latency * 1e6:.3g} µs."
     )
-    for collective in dict.fromkeys(row.point.collective for row in rows):
-        yield from _of(collective, _rounded([r for r in rows if r.point.collective == collective]))
+    for collective in dict.fromkeys(row.collective for row in rows):
+        yield from _of(collective, _rounded([r for r in rows if r.collective == collective]))
     twice = [
         f"{p.collective} `{p.algorithm}` {p.hosts}x{format_size_argument(p.size)} {_ms(p.slower)}"
-        for p in (row.point for row in _rounded(rows))
+        for p in _rounded(rows)
         if p.slower is not None
     ]
     if twice:
@@ -329,10 +317,10 @@ def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
         )
 
 
-def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
+def _of(collective: str, rows: Sequence[LawPoint]) -> Iterator[str]:
     """The tables of one collective, by size: times, and their ratios to law and simulation."""
     names, hosts, sizes = _order(rows)
-    at = {(r.point.algorithm, r.point.hosts, r.point.size): r for r in rows}
+    at = {(r.algorithm, r.hosts, r.size): r for r in rows}
     columns = [("algorithm", "left"), *((f"{n} hosts", "right") for n in hosts)]
     for size in sizes:
         yield ""
@@ -345,7 +333,7 @@ def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
         for name in names:
             mine = {n: at[name, n, size] for n in hosts if (name, n, size) in at}
             cells = [_cell(mine[n]) if n in mine else "" for n in hosts]
-            power = exponent({n: row.point.seconds for n, row in mine.items()})
+            power = exponent({n: row.seconds for n, row in mine.items()})
             cells.append(f"P^{power:.2f}" if power is not None else "")
             lines.append([f"`{name}`", *cells])
         yield from render_markdown([*columns, ("grows as", "left")], lines, right="--:")
@@ -359,7 +347,7 @@ def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
         ]
         yield from render_markdown(columns, lines, right="--:")
         ratios = [
-            f"P = {n}: {at['ps', n, size].point.seconds / at['ring', n, size].point.seconds:.3g}"
+            f"P = {n}: {at['ps', n, size].seconds / at['ring', n, size].seconds:.3g}"
             for n in hosts
             if ("ps", n, size) in at and ("ring", n, size) in at
         ]
@@ -368,27 +356,26 @@ def _of(collective: str, rows: Sequence[Compared]) -> Iterator[str]:
             yield "ps / ring (law: P): " + ", ".join(ratios)
 
 
-def _over(row: Compared | None) -> str:
+def _over(row: LawPoint | None) -> str:
     """A measured time divided by its law, and by its simulation."""
     if row is None:
         return ""
-    return f"{row.point.seconds / row.law:.2f}, {row.point.seconds / row.model:.2f}"
+    return f"{row.seconds / row.law:.2f}, {row.seconds / row.model:.2f}"
 
 
-def _cell(row: Compared) -> str:
-    point, law, model = row
+def _cell(point: LawPoint) -> str:
     text = f"{_ms(point.seconds)} ({_ms(point.least)} to {_ms(point.most)})"
     if point.wrong:
         text += f" {point.wrong} wrong"
-    return text if isnan(law) else f"{text} / {_ms(law)} / {_ms(model)}"
+    return text if isnan(point.law) else f"{text} / {_ms(point.law)} / {_ms(point.model)}"
 
 
-def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
+def errors(rows: Sequence[LawPoint], fitted: int) -> Iterator[str]:
     """The simulator's errors on more hosts than those whose ports were measured."""
     relative = {
-        p: model / p.seconds - 1
-        for p, _, model in _rounded(rows)
-        if p.hosts > fitted and not isnan(model)
+        p: p.model / p.seconds - 1
+        for p in _rounded(rows)
+        if p.hosts > fitted and not isnan(p.model)
     }
     if not relative:
         return
@@ -420,20 +407,19 @@ def _off(relative: Mapping[LawPoint, float]) -> str:
     )
 
 
-def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
+def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
     """Draw time over hosts at the largest size: measured, law, simulated. Raises as `checked`."""
     checked(path)
     from matplotlib.figure import Figure
 
-    rows = [row for row in rows if row.point.collective == rows[0].point.collective]
+    rows = [row for row in rows if row.collective == rows[0].collective]
     names, hosts, sizes = _order(rows)
     size = sizes[-1]
     figure = Figure(figsize=(8.5, 5), layout="constrained")
     axes = figure.subplots()
     for name, colour in zip(names, _COLOURS, strict=False):
-        mine = [row for row in rows if (row.point.algorithm, row.point.size) == (name, size)]
-        mine.sort(key=lambda row: row.point.hosts)
-        points = [row.point for row in mine]
+        points = [row for row in rows if (row.algorithm, row.size) == (name, size)]
+        points.sort(key=attrgetter("hosts"))
         at = [p.hosts for p in points]
         spread = [
             [1e3 * (p.seconds - p.least) for p in points],
@@ -441,8 +427,8 @@ def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
         ]
         times = [1e3 * p.seconds for p in points]
         axes.errorbar(at, times, spread, fmt="o", color=colour, label=name, capsize=2, ms=5)
-        axes.plot(at, [1e3 * row.law for row in mine], "-", color=colour, lw=1.2)
-        axes.plot(at, [1e3 * row.model for row in mine], ":", color=colour, lw=1.6)
+        axes.plot(at, [1e3 * p.law for p in points], "-", color=colour, lw=1.2)
+        axes.plot(at, [1e3 * p.model for p in points], ":", color=colour, lw=1.6)
     axes.plot([], [], "k-", lw=1.2, label="textbook's law")
     axes.plot([], [], "k:", lw=1.6, label="simulated")
     axes.set_xscale("log", base=2)
@@ -450,7 +436,7 @@ def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
     axes.set_xticks(hosts, [str(n) for n in hosts])
     axes.set(xlabel="hosts", ylabel="time, ms")
     axes.set_title(
-        f"{rows[0].point.collective} of {format_size_argument(size)} over ports of"
+        f"{rows[0].collective} of {format_size_argument(size)} over ports of"
         f" {format_link_rate(rate)}, measured"
     )
     axes.grid(alpha=0.3)

@@ -241,12 +241,7 @@ def _softly(words: Sequence[str]) -> bool:
 
 def _child_of(pid: int) -> int:
     """The child of a process, or the process itself if it has none."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name in parentheses may contain anything.
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                return int(stat.parent.name)
-    return pid
+    return next((one for one, parent in child.parents().items() if parent == pid), pid)
 
 
 def _tools() -> None:

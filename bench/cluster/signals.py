@@ -15,9 +15,9 @@ from bench.cluster.network import Network
 from busbar.launchers import launched
 from busbar.terminal import print_note
 
-# Seconds between two scans of all processes, and seconds for which a process that is no rank yet is
-# scanned: launchers fork, enter a host and execute a rank in one process.
-_LOOK_S, _NEW_S = 0.03, 1.0
+# Seconds between two scans of all processes. A process that is no rank yet is scanned again:
+# launchers fork, enter a host and execute a rank in one process.
+_LOOK_S = 0.03
 
 
 class RankSignals(threading.Thread):

@@ -223,15 +223,20 @@ def orphans() -> Iterator[None]:
         prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def below(pid: int) -> list[int]:
-    """The ids of all descendants of a process, including zombies."""
-    parents: dict[int, int] = {}
+def parents() -> dict[int, int]:
+    """The parent of each process, by their ids; including zombies."""
+    parent_of: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):
-            parents[int(stat.parent.name)] = int(_stat(stat)[1])
-    descendants, fresh = set[int](), {pid}
+            parent_of[int(stat.parent.name)] = int(_stat(stat)[1])
+    return parent_of
+
+
+def below(pid: int) -> list[int]:
+    """The ids of all descendants of a process, including zombies."""
+    known, descendants, fresh = parents(), set[int](), {pid}
     while fresh:
-        fresh = {child for child, parent in parents.items() if parent in fresh} - descendants
+        fresh = {child for child, parent in known.items() if parent in fresh} - descendants
         descendants |= fresh
     return sorted(descendants)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -13,24 +12,21 @@ from typing import TypeVar
 from bench.links import measure as links
 from bench.links.measure import (
     Measured,
+    PairOptions,
     PairRun,
     PairTimer,
-    Settings,
     as_topology,
     opener,
     sweep,
     with_racks,
 )
-from busbar.arguments import whole
 from busbar.commands import Command
 from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
-from busbar.mpi import LEVELS, OPTION
 from busbar.options import option, switch
 from busbar.status import BAD
 from busbar.terminal import make_lines_printable, styled_stream
-from busbar.units import parse_size
 from collectives.execution.world import World
 from topology.cli import FileOptions, gather_map, write_text
 from topology.model.measured import QUANTITIES, Pair, RankPlace, matrix, slow
@@ -40,40 +36,14 @@ from topology.sources import own_json
 from topology.views import measured as view
 
 T = TypeVar("T")
-_MOST = 1 << 28
 
 
-def _size(word: str) -> int:
-    size = parse_size(word)
-    if not 8 <= size <= _MOST:
-        raise argparse.ArgumentTypeError(f"{word!r} is no size from 8 to 256M, such as 64K")
-    return size
-
-
-class MeasureCommand(FileOptions, Command):
+class MeasureCommand(PairOptions, FileOptions, Command):
     """Measure latency and bandwidth between all ranks: mpirun -n P busbar topology measure.
 
     Without mpirun, --from shows matrices that were measured before.
     """
 
-    isolated: bool = switch(
-        "--isolated  one pair at a time instead of as many disjoint pairs as there are CPUs for"
-    )
-    bytes: int = option("--bytes N  a bandwidth message (default: 1M)", 1 << 20, _size)
-    repetitions: int = option(
-        "--repetitions N  windows timed (default: 30)", 30, whole(1, "windows", 100_000)
-    )
-    transport: str = option(
-        "--transport NAME  what moves the bytes: mpi (default), shm or shm+mpi", "mpi"
-    )
-    mpi_threads: str | None = option(
-        f"{OPTION}  thread level that MPI is started with (default: the lowest)", choices=LEVELS
-    )
-    sweep: int | None = option(
-        "--sweep N  also time messages of 8 bytes, 16, 32 … up to this size, which is what cost"
-        " models are fitted on (busbar collectives fit)",
-        parse=_size,
-    )
     racks: bool = switch(
         "--racks  also find which hosts share an uplink that is narrower than their links, by all"
         " of them talking at once"
@@ -90,23 +60,16 @@ class MeasureCommand(FileOptions, Command):
                 raise
             _report(self, _only_measured(gather_map(self)))
             return 0
-        settings = Settings(
-            self.bytes,
-            self.repetitions,
-            alone=self.isolated,
-            transport=self.transport,
-            sweep=self.sweep or 0,
-        )
         try:
             machine = _together(world, lambda: _machine(self) if world.rank == 0 else None)
-            over = _together(world, lambda: PairTimer(world, opener(settings.transport)(world)))
+            over = _together(world, lambda: PairTimer(world, opener(self.transport)(world)))
         except _FailedOnAnotherRank:
             return BAD
         try:
-            pairs = PairRun.of(world, over, settings, _progress)
+            pairs = PairRun.of(world, over, self, _progress)
             result = links.measure(pairs)
-            result = links.look_again(pairs, result, lambda seen: _accused(seen, settings))
-            swept = sweep(pairs) if settings.sweep else {}
+            result = links.look_again(pairs, result, lambda seen: _accused(seen, self))
+            swept = sweep(pairs) if self.sweep else {}
             loaded = links.measure_racks(pairs) if self.racks else {}
         except BusbarError as error:
             # The other ranks wait for this one and cannot be notified otherwise.
@@ -121,7 +84,7 @@ class MeasureCommand(FileOptions, Command):
         over.close()
         if machine is None:
             return 0
-        whole = measured = as_topology(result, settings, swept)
+        whole = measured = as_topology(result, self, swept)
         if self.racks:
             whole = measured = with_racks(measured, result.places, links.grouped(loaded))
         # A map of another machine would be wrong for these ranks.
@@ -149,9 +112,9 @@ def refusals(measured: Measured) -> Iterator[str]:
             )
 
 
-def _accused(measured: Measured, settings: Settings) -> list[Pair]:
+def _accused(measured: Measured, options: PairOptions) -> list[Pair]:
     """The pairs that are slow for their class."""
-    seen = as_topology(measured, settings)
+    seen = as_topology(measured, options)
     number = {f"RANK{rank}": rank for rank in range(len(measured.places))}
     return sorted(
         {

@@ -7,6 +7,7 @@ way; bandwidth_both is both ways at once, as the sum of both directions.
 
 from __future__ import annotations
 
+import argparse
 import random
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,11 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.links.exchange import TOKEN_BYTES, exchange, pattern
+from busbar.arguments import whole
 from busbar.cpulist import listed
 from busbar.errors import ProbeError, Unsupported
 from busbar.host import boot, cores, numa_nodes
 from busbar.launchers import check_library
-from busbar.mpi import library_version, load_mpi
+from busbar.mpi import LEVELS, OPTION, library_version, load_mpi
+from busbar.options import OptionGroup, option, switch
+from busbar.units import parse_size
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
 from collectives.execution.registry import transports
@@ -153,25 +157,41 @@ Cell = tuple[str, int, int, float, float, float, float]
 SMALL = 8
 # A median rate above this many times the sustained rate is refused.
 _SUSTAINED = 1.5
+# Exchanges before those that count, and those that count for a latency.
+_WARMUP, _LATENCY_REPETITIONS = 5, 200
+_MOST_BYTES = 1 << 28
 # How often accused pairs are looked at again, at most.
 _LOOKS = 3
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How pairs are measured. ``nbytes``: of a message of the bandwidth test.
+def _size(word: str) -> int:
+    size = parse_size(word)
+    if not 8 <= size <= _MOST_BYTES:
+        raise argparse.ArgumentTypeError(f"{word!r} is no size from 8 to 256M, such as 64K")
+    return size
 
-    ``repetitions``: of each pair and quantity. ``alone``: one pair at a time, even if there are
-    CPUs for more. ``transport``: its name. ``sweep``: the largest message, 0 for no sweep.
-    """
 
-    nbytes: int = 1 << 20
-    repetitions: int = 30
-    latency_repetitions: int = 200
-    warmup: int = 5
-    alone: bool = False
-    transport: str = "mpi"
-    sweep: int = 0
+class PairOptions(OptionGroup):
+    """How pairs of ranks are measured."""
+
+    isolated: bool = switch(
+        "--isolated  one pair at a time instead of as many disjoint pairs as there are CPUs for"
+    )
+    bytes: int = option("--bytes N  a bandwidth message (default: 1M)", 1 << 20, _size)
+    repetitions: int = option(
+        "--repetitions N  windows timed (default: 30)", 30, whole(1, "windows", 100_000)
+    )
+    transport: str = option(
+        "--transport NAME  what moves the bytes: mpi (default), shm or shm+mpi", "mpi"
+    )
+    mpi_threads: str | None = option(
+        f"{OPTION}  thread level that MPI is started with (default: the lowest)", choices=LEVELS
+    )
+    sweep: int | None = option(
+        "--sweep N  also time messages of 8 bytes, 16, 32 … up to this size, which is what cost"
+        " models are fitted on (busbar collectives fit)",
+        parse=_size,
+    )
 
 
 class Refused(NamedTuple):
@@ -225,7 +245,7 @@ class PairRun(NamedTuple):
     places: tuple[RankPlace, ...]
     schedule: Sequence[Sequence[Pair]]
     over: PairTimer
-    settings: Settings
+    options: PairOptions
     progress: Callable[[int, int], object]
 
     @classmethod
@@ -233,14 +253,14 @@ class PairRun(NamedTuple):
         cls,
         world: World,
         over: PairTimer,
-        settings: Settings,
+        options: PairOptions,
         progress: Callable[[int, int], object],
     ) -> PairRun:
-        """All pairs, as many at once as the settings and the CPUs allow; collective."""
+        """All pairs, as many at once as the options and the CPUs allow; collective."""
         places = places_of(world)
         every = rounds(len(places))
-        schedule = isolated(every) if settings.alone else with_cpus(every, places)
-        return cls(world, places, schedule, over, settings, progress)
+        schedule = isolated(every) if options.isolated else with_cpus(every, places)
+        return cls(world, places, schedule, over, options, progress)
 
     def rounds(self, done: int = 0, of: int = 1) -> Iterator[Sequence[Pair]]:
         """Yield the pairs of each round after a barrier, in pass ``done`` of ``of`` passes."""
@@ -334,21 +354,20 @@ def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
 
 def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
     """Measure disjoint pairs; yields the cells on the first rank of each pair."""
-    settings = run.settings
     back = [(b, a) for a, b in together]
-    large, few = max(settings.nbytes, SMALL), settings.repetitions
+    large, few = run.options.bytes, run.options.repetitions
     for name, pairs, nbytes, count in (
-        ("latency", together, SMALL, settings.latency_repetitions),
+        ("latency", together, SMALL, _LATENCY_REPETITIONS),
         ("bandwidth", together, large, few),
         ("bandwidth", back, large, few),
         ("bandwidth_both", together, large, few),
     ):
-        times = run.over.times(name, pairs, nbytes, settings.warmup + count)
-        samples = [_value(name, nbytes, t) for t in times[settings.warmup :]]
+        times = run.over.times(name, pairs, nbytes, _WARMUP + count)
+        samples = [_value(name, nbytes, t) for t in times[_WARMUP:]]
         for a, b in pairs:
             if a == run.world.rank:
                 estimated = estimate(samples)
-                lasting = _value(name, nbytes, sustained(times[settings.warmup :]))
+                lasting = _value(name, nbytes, sustained(times[_WARMUP:]))
                 for way in ((a, b),) if name == "bandwidth" else ((a, b), (b, a)):
                     yield name, *way, estimated.value, estimated.low, estimated.high, lasting
 
@@ -375,7 +394,7 @@ _MOST_SWEPT_RANKS = 64
 
 
 def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
-    """Time the pairs of a run at all sizes up to its settings' ``sweep``; collective.
+    """Time the pairs of a run at all sizes up to its ``--sweep``; collective.
 
     All ranks get the blocks' medians. Raises ProbeError for too many ranks to sweep all pairs.
     """
@@ -384,7 +403,7 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
         most = _MOST_SWEPT_RANKS
         reason = f"--sweep goes through all pairs of up to {most} ranks, not of {world.size}"
         raise ProbeError("measure", reason)
-    cells = [(name, nbytes) for name in SWEPT for nbytes in sizes(name, run.settings.sweep)]
+    cells = [(name, nbytes) for name in SWEPT for nbytes in sizes(name, run.options.sweep or 0)]
     pairs = [pair for together in run.schedule for pair in together]
     # A row a cell and block, a column a pair, filled in by its first rank.
     table = np.zeros((len(cells), BLOCKS, len(pairs)))
@@ -496,7 +515,7 @@ SOURCE = "measured"
 
 
 def as_topology(
-    measured: Measured, settings: Settings, samples: Samples = MappingProxyType({})
+    measured: Measured, options: PairOptions, samples: Samples = MappingProxyType({})
 ) -> Topology:
     """Ranks as devices RANK0, …, below their NUMA node or host, and the matrices between them.
 
@@ -527,9 +546,9 @@ def as_topology(
     facts = (
         Fact("mpi_library", measured.library, SOURCE),
         *([Fact("mpi_threads", measured.threads, SOURCE)] if measured.threads else ()),
-        Fact("transport", settings.transport, SOURCE),
-        Fact("message_bytes", settings.nbytes, SOURCE),
-        Fact("repetitions", settings.repetitions, SOURCE),
+        Fact("transport", options.transport, SOURCE),
+        Fact("message_bytes", options.bytes, SOURCE),
+        Fact("repetitions", options.repetitions, SOURCE),
         Fact("pairs_at_once", measured.at_once, SOURCE),
         *machine,
     )

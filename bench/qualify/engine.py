@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from bench.launch.child import owned
+from bench.launch.launch import Interrupted
 from bench.qualify.lines import (
     LINES_A_RANK,
     MOST_LINE,
@@ -23,7 +24,7 @@ from bench.qualify.lines import (
     parse,
 )
 from bench.qualify.model import Decision, Launch, Observation, Stage
-from busbar.errors import BusbarError, Unavailable
+from busbar.errors import Unavailable
 from busbar.start import python
 
 #: Seconds after the deadline at which a worker ends itself.
@@ -35,15 +36,6 @@ _TAIL = 1 << 12
 
 Words = Callable[[Launch], Sequence[str]]
 Decide = Callable[[Sequence[Observation]], Decision]
-
-
-class Interrupted(BusbarError):
-    """A signal ended the campaign; its measurements are stored."""
-
-    def __init__(self, number: int, remedy: str) -> None:
-        """``remedy``: how to continue the campaign."""
-        super().__init__(f"interrupted; {remedy}")
-        self.exit_status = 128 + number
 
 
 class Watcher(Protocol):
@@ -190,7 +182,7 @@ async def _interruptible(remedy: str) -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        raise Interrupted(received[0] if received else signal.SIGINT, remedy) from None
+        raise Interrupted(received[0] if received else signal.SIGINT, f"; {remedy}") from None
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)

@@ -10,10 +10,11 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from bench.launch.launch import Interrupted
 from bench.qualify import hosts as hostlist
 from bench.qualify import text
 from bench.qualify.decide import decide
-from bench.qualify.engine import GUARD_S, Engine, Interrupted
+from bench.qualify.engine import GUARD_S, Engine
 from bench.qualify.launchers import KINDS, Launcher, choose
 from bench.qualify.lines import Identity
 from bench.qualify.model import (

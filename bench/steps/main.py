@@ -1,9 +1,10 @@
-"""``bench.step``: from a command line to an exit status."""
+"""``busbar step``: from its options to an exit status."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ from bench.launch.control_socket import ControlSocket
 from bench.run.memory import SHARE, free_memory
 from bench.steps.buckets import GradientLayout
 from bench.steps.job import ASYNCHRONOUS, UPDATES, update
-from bench.steps.options import StepOptions, parse
+from bench.steps.options import StepOptions
 from bench.steps.step_table import scaling_lines
 from bench.steps.workloads import MODELS, model
+from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
 from busbar.mpi import NEEDED
@@ -30,43 +32,55 @@ _LOST = (
 )
 
 
+class StepCommand(StepOptions, Command):
+    """Measure training steps: a model's gradients exchanged as training exchanges them, beside the formulas."""  # noqa: E501
+
+    EPILOG = (
+        "Run under mpirun, or with --ranks N to have the launcher started for you. See"
+        " docs/steps.md."
+    )
+    line: ControlSocket = field(default_factory=ControlSocket, compare=False)
+
+    def run(self) -> int:
+        """Measure, list, join a run or start the ranks; returns the exit status."""
+        if self.listing:
+            return _list(self.listing)
+        if self.join:
+            return int(load("bench.steps.server.socket_channel:join")(self.join))
+        sign = launched()
+        for nranks in self.rank_counts or (_ranks(self),):
+            check(self, nranks)
+        if sign is None and self.out and self.after is None:
+            from bench.run.recorder import refuse_results
+
+            refuse_results(self)
+        if self.rank_counts:
+            from bench.cli.several import several
+
+            closing = scaling_lines if self.sweep == "ranks" else None
+            return several(_MODULE, self, closing)
+        from bench.cli import start
+
+        if self.in_process:
+            if sign is not None:
+                raise Unsupported("--threads makes its own ranks; run it without mpirun")
+            return start.threads(self, partial(_measure, self))
+        if self.ranks is not None and sign is None:
+            from bench.cli.ranks import start as start_ranks
+
+            alone = any(choice.name in ASYNCHRONOUS for choice in self.updates)
+            return start_ranks(_MODULE, self.ranks, self, _LOST if alone else "")
+        # While the first thread computes, a second one exchanges; only one calls MPI at a time.
+        needed = "serialized" if self.overlap else NEEDED
+        return start.mpi(self, self.line, partial(_measure, self), needed)
+
+
 def main(argv: Sequence[str], line: ControlSocket) -> int:
-    """Run ``bench.step``; returns the exit status. ``line``: socket to the starting process."""
-    return serve("busbar", lambda: _run(argv, line))
+    """Run ``busbar step``; returns the exit status.
 
-
-def _run(argv: Sequence[str], line: ControlSocket) -> int:
-    options = parse(argv)
-    if options.listing:
-        return _list(options.listing)
-    if options.join:
-        return int(load("bench.steps.server.socket_channel:join")(options.join))
-    sign = launched()
-    for nranks in options.rank_counts or (_ranks(options),):
-        check(options, nranks)
-    if sign is None and options.out and options.after is None:
-        from bench.run.recorder import refuse_results
-
-        refuse_results(options)
-    if options.rank_counts:
-        from bench.cli.several import several
-
-        closing = scaling_lines if options.sweep == "ranks" else None
-        return several(_MODULE, options, closing)
-    from bench.cli import start
-
-    if options.in_process:
-        if sign is not None:
-            raise Unsupported("--threads makes its own ranks; run it without mpirun")
-        return start.threads(options, partial(_measure, options))
-    if options.ranks is not None and sign is None:
-        from bench.cli.ranks import start as start_ranks
-
-        alone = any(choice.name in ASYNCHRONOUS for choice in options.updates)
-        return start_ranks(_MODULE, options.ranks, options, _LOST if alone else "")
-    # While the first thread computes, a second one exchanges; only one calls MPI at a time.
-    needed = "serialized" if options.overlap else NEEDED
-    return start.mpi(options, line, partial(_measure, options), needed)
+    ``line``: the control socket to the process that started this rank.
+    """
+    return serve("busbar", lambda: StepCommand.start("bench.step", argv, line=line))
 
 
 def _measure(options: StepOptions, opened: RunContext) -> int:

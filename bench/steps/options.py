@@ -1,4 +1,4 @@
-"""The options of ``bench.step``, checked as far as possible without knowing the ranks."""
+"""The options of ``busbar step``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bench.steps.training.problem import (
     shape,
 )
 from bench.steps.workloads import MOST_BYTES, PRECISIONS, Tensor, Workload, model, read
-from busbar.arguments import number, program
+from busbar.arguments import number
 from busbar.errors import MissingLibrary, Unsupported
 from busbar.files import read_text
 from busbar.options import Self, option, redefine, switch
@@ -66,7 +66,7 @@ def duration(text: str) -> float:
 
 
 class StepOptions(RunOptions):
-    """The options of ``bench.step``, checked as far as possible without knowing the ranks.
+    """The options of ``busbar step``, checked as far as possible without knowing the ranks.
 
     ``tried``: with ``--sweep fusion``, the fusion that is being measured.
     """
@@ -337,18 +337,6 @@ class StepOptions(RunOptions):
         if self.plot is not None and find_spec("matplotlib") is None:
             raise MissingLibrary("matplotlib")  # before anything is measured
         _ = self.shape, self.make_rule, self.codec
-
-
-def parse(argv: Sequence[str]) -> StepOptions:
-    """Options from a command line. Raises Unsupported with a line that names the error."""
-    parser = StepOptions.make_parser(
-        prog=program("bench.step"),
-        description="Measure training steps: a model's gradients exchanged as training exchanges"
-        " them, beside the formulas.",
-        epilog="Run under mpirun, or with --ranks N to have the launcher started for you. See"
-        " docs/steps.md.",
-    )
-    return StepOptions.parse(argv, parser)
 
 
 def _counts(ranks: tuple[int, ...]) -> tuple[int, ...]:

@@ -174,10 +174,6 @@ def _table() -> _Table:
     return _Table(_COLUMNS[:count], False, _COLUMNS[count:], max(terminal, 40))
 
 
-def _signed(value: float) -> str:
-    return format_seconds(value) if value >= 0 else f"-{format_seconds(-value)}"
-
-
 def _share(value: float) -> str:
     """A share in per cent, with one decimal if it is below 100 %."""
     return f"{100 * value:.1f}%" if abs(value) < 1 else f"{100 * value:.0f}%"
@@ -189,7 +185,7 @@ def _ratio(value: float) -> str:
 
 _COLUMNS = (
     _StepColumn("step", 8, 9, lambda r, f: f.step, format_seconds),
-    _StepColumn("exposed", 9, 10, lambda r, f: f.exposed, _signed),
+    _StepColumn("exposed", 9, 10, lambda r, f: f.exposed, format_seconds),
     _StepColumn("hidden", 7, 8, lambda r, f: f.hidden, _share),
     _StepColumn("samples/s", 10, 4, lambda r, f: f.rate, format_digits),
     _StepColumn("eff.", 7, 6, lambda r, f: f.efficiency, _share),

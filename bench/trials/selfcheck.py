@@ -50,7 +50,6 @@ from busbar.options import option, switch
 from busbar.start import python
 from busbar.statistics import interval
 from busbar.units import format_count, format_seconds, format_size
-from busbar.units import format_seconds as shown
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans, Start
 from reports.analysis.compare import compare, join
@@ -659,9 +658,9 @@ class _Check:
         """The harness's own costs (never subtracted), and MPI's collectives against C."""
         library, reason = self._c_loop()
         launches = self._harness(library)
-        yield CheckLine("a reading of the clock", shown(launches[0]["clock"]))
-        yield CheckLine("a barrier, the slowest rank's", shown(launches[0]["barrier"]))
-        yield CheckLine("an empty plan", shown(launches[0]["empty"]))
+        yield CheckLine("a reading of the clock", format_seconds(launches[0]["clock"]))
+        yield CheckLine("a barrier, the slowest rank's", format_seconds(launches[0]["barrier"]))
+        yield CheckLine("an empty plan", format_seconds(launches[0]["empty"]))
         yield from _lines_against_c(launches, reason)
 
     def messages(self) -> Iterator[CheckLine]:

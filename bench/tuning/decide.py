@@ -15,6 +15,7 @@ from bench.run.tuning_file import ANY, LIBRARY, Range, Rules, Tunable
 from bench.tuning.launches import algorithms
 from bench.tuning.libraries import forced_by_nccl, forced_by_openmpi
 from busbar.errors import ReportError, Unsupported
+from busbar.tables import Column, render_lines
 from busbar.units import format_bytes, format_count
 from collectives.formats.load import draft
 from collectives.predict.fit import read_fit
@@ -276,15 +277,21 @@ def _block(rules: Rules) -> Iterator[str]:
     if rules.oversubscribed:
         yield "# oversubscribed: ranks shared cores; not for runs in which each has one"
     yield f"# {rules.default} stays unless something is faster by more than {rules.noise:.0%}"
-    yield f"# {'from':>10}  {'algorithm':<34} {'time':>10}  {'against default':>15}"
-    for one in rules.ranges:
-        gain = ""
-        if one.default_seconds is not None and one.choice != rules.default:
-            gain = f"{one.default_seconds / one.seconds:.2f} x"
-        yield (
-            f"  {format_bytes(one.low):>10}  {one.choice!s:<34} {one.seconds * 1e6:>8.1f}us "
-            f" {gain:>15}"
-        )
+    gains = [
+        f"{one.default_seconds / one.seconds:.2f} x"
+        if one.default_seconds is not None and one.choice != rules.default
+        else ""
+        for one in rules.ranges
+    ]
+    columns: list[Column] = [
+        ("from", "right", [format_bytes(one.low) for one in rules.ranges]),
+        ("algorithm", "left", [str(one.choice) for one in rules.ranges]),
+        ("time", "right", [f"{one.seconds * 1e6:.1f}us" for one in rules.ranges]),
+        ("against default", "right", gains),
+    ]
+    head, *lines = render_lines(columns, (10, 34, 10, 15))
+    yield f"# {head}"
+    yield from (f"  {line}" for line in lines)
     yield ""
 
 

@@ -166,7 +166,7 @@ def _node(number: int, name: str, kind: int, waits: Sequence[int], *attributes: 
     return head + after + _attribute("is_cpu_op", _BOOL, 0) + b"".join(attributes)
 
 
-def _nodes(rank: int, steps: Sequence[Turn], itemsize: int) -> Iterator[bytes]:
+def _nodes(rank: int, steps: Sequence[Turn]) -> Iterator[bytes]:
     number = 0
     last: list[int] = []
     for at, turn in enumerate(steps):
@@ -196,22 +196,22 @@ def _nodes(rank: int, steps: Sequence[Turn], itemsize: int) -> Iterator[bytes]:
                 f"step{at}_reduce",
                 _COMPUTE,
                 last,
-                _attribute("num_ops", _INT64, max(1, turn.reduced_bytes // itemsize)),
+                _attribute("num_ops", _INT64, max(1, turn.reduced_bytes // 4)),
                 _attribute("tensor_size", _UINT64, turn.reduced_bytes),
             )
             last = [number]
             number += 1
 
 
-def chakra(ranks: Iterable[Sequence[Turn]], itemsize: int = 4) -> Iterator[bytes]:
+def chakra(ranks: Iterable[Sequence[Turn]]) -> Iterator[bytes]:
     """Chakra traces, one file per rank, which ASTRA-sim reads as a workload.
 
-    An addition is one operation per ``itemsize`` bytes. The few protobuf fields (MLCommons Chakra,
+    An addition is one operation per four bytes. The few protobuf fields (MLCommons Chakra,
     ``schema/protobuf/et_def.proto``) are encoded here without a library, with each message after
     its length. ASTRA-sim reads sizes as int64, ranks and tags as int32, operations as int64 and
     tensor sizes as uint64.
     """
     metadata = _bytes(1, _VERSION.encode())
     for rank, steps in enumerate(ranks):
-        messages = [metadata, *_nodes(rank, steps, itemsize)]
+        messages = [metadata, *_nodes(rank, steps)]
         yield b"".join(_varint(len(one)) + one for one in messages)

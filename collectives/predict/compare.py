@@ -37,10 +37,9 @@ class Contender:
 
 @dataclass(frozen=True)
 class Crossover:
-    """A size in bytes from which ``better`` is predicted to be faster than ``than``."""
+    """A size in bytes from which ``better`` is predicted to be the fastest."""
 
     size: int
-    than: str
     better: str
 
 
@@ -155,7 +154,7 @@ def find_crossovers(
         if table[better, i] < table[best, i] * (1 - _EQUAL):
             pair = timed[best], timed[better]
             size = _where(collective, *pair, predictor, sizes[i - 1], sizes[i])
-            changes.append(Crossover(size, pair[0].name, pair[1].name))
+            changes.append(Crossover(size, pair[1].name))
             best = better
     return changes
 

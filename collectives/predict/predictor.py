@@ -5,15 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 from collectives.predict.fit import Fit
-from collectives.predict.interface import CollectivePredictor, Operation
+from collectives.predict.interface import CollectivePredictor
 from collectives.predict.machine import Machine
 from collectives.predict.maps import machine_from_fit
 from collectives.predict.nccl import NcclPredictor
 from collectives.predict.ports import PortPredictor
 from collectives.predict.shm import SharedMemoryPredictor
 from collectives.predict.simulation import NetworkPredictor
-
-__all__ = ["CollectivePredictor", "FitPredictor", "Operation", "choose_predictor"]
 
 
 def choose_predictor(machine: Machine) -> CollectivePredictor:

@@ -26,6 +26,7 @@ from busbar.statistics import interval
 from busbar.units import format_count, format_size
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
+from reports.analysis.compare import samples
 from reports.records.cores import per_core_text
 from reports.records.measurement import Measurement, grouped, listed
 from reports.statistics.inference import Samples, drawn_medians, student_quantile
@@ -338,15 +339,11 @@ def _best(rows: Sequence[Measurement]) -> list[Measurement]:
     return [r for r in rows if (r.worksharing, r.placement != "out") == worth]
 
 
-def _samples(rows: Sequence[Measurement]) -> list[Sequence[float]]:
-    return [r.times_s or (r.time_s or 0.0,) for r in rows]
-
-
 def _times(rows: Sequence[Measurement]) -> tuple[float | None, float | None, float | None]:
     """Time and its interval: the row's own, or over the iterations of several rows together."""
     if len(rows) == 1:
         return rows[0].time_s, rows[0].low_s, rows[0].high_s
-    values = [t for one in _samples(rows) for t in one]
+    values = [t for one in samples(rows) for t in one]
     return float(np.median(values)), *(interval(values) or (None, None))
 
 
@@ -380,7 +377,7 @@ def _growths(measured: Measured) -> tuple[Growth, ...]:
     for name in ALGORITHMS:
         for size in sorted({key[2] for key in measured if key[0] == name}):
             points = {
-                p: _samples(rows) for (a, p, s), rows in measured.items() if (a, s) == (name, size)
+                p: samples(rows) for (a, p, s), rows in measured.items() if (a, s) == (name, size)
             }
             one = grown(name, size, points, VOLUMES[name])
             growths += [one] if one is not None else []
@@ -405,7 +402,7 @@ def _verdict(growths: Sequence[Growth], measured: Measured) -> Verdict | None:
         chosen = [one for one in growths if one.size == size]
     else:
         text = (
-            grown(name, size, {p: _samples(mine[name, p, size]) for p in counts}, VOLUMES[name])
+            grown(name, size, {p: samples(mine[name, p, size]) for p in counts}, VOLUMES[name])
             for name in names
         )
         chosen = [one for one in text if one is not None]

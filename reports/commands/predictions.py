@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
-from busbar.units import format_count, parse_ranks, parse_size, sweep_sizes
+from busbar.units import format_ranks, parse_ranks, parse_size, sweep_sizes
 from reports.commands.output import RunOptions, console, note, print_table, read_noting, rows_of
 from reports.records.measurement import LIBRARY, Measurement
 
@@ -179,12 +179,7 @@ class AccuracyCommand(RunOptions, Command):
 
 
 def _setting(row: Measurement) -> str:
-    words = (
-        row.collective,
-        row.transport,
-        format_count(row.ranks, "rank") if row.ranks else "",
-    )
-    return " ".join(word for word in words if word)
+    return " ".join(filter(None, (row.collective, row.transport, format_ranks(row.ranks))))
 
 
 def _by_fit(rows: Sequence[Measurement], fit: Fit) -> list[AccuracyPoint]:

@@ -40,11 +40,6 @@ class CsvLines:
         return render_csv(lines, "\r\n").encode()
 
 
-def to_csv(measurements: Iterable[Measurement]) -> bytes:
-    """Measurements as CSV, see `CsvLines`."""
-    return CsvLines().lines(measurements)
-
-
 def nccl_json(measurements: Sequence[Measurement], statistic: str = "median") -> bytes:
     """The document of ``-J``, in the layout of nccl-tests' JSON (version 4), without environment.
 

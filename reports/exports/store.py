@@ -17,12 +17,10 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from busbar.errors import StoreError
-from busbar.files import Claim, GrowingFile, check, replace, special, write
+from busbar.files import Claim, GrowingFile, check, replace, special
 from reports.exports.formats import CsvLines, nccl_json, to_object
 from reports.readers.codec import Writer, to_json
 from reports.records.measurement import Measurement
-
-__all__ = ["Directory", "Sink", "Store", "StoreError", "nccl_sink", "sink", "write"]
 
 #: The files in a run directory, by names without a number.
 RECORDS, ENVIRONMENT, TOPOLOGY, OUTPUT = (

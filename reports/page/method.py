@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from busbar.units import format_count, format_rate, format_seconds, format_size
+from busbar.units import format_ranks, format_rate, format_seconds, format_size
 from reports.analysis.cautions import warnings_of
 from reports.analysis.machine import MachinePart
 from reports.analysis.quality import checklist
@@ -47,12 +47,7 @@ def tiles(rows: Sequence[Measurement]) -> str:
     ordered = sorted(groups, key=lambda thing: (*map(str, thing[:3]), thing[3] or 0))
     for thing in ordered[:_MOST_TILES]:
         (collective, dtype, op, ranks), group = thing, groups[thing]
-        words = (
-            collective or "unnamed collective",
-            dtype,
-            op,
-            format_count(ranks, "rank") if ranks else "",
-        )
+        words = (collective or "unnamed collective", dtype, op, format_ranks(ranks))
         rated = [r for r in group if r.busbw_bytes_per_s]
         # Rows of 0 bytes measure an empty call, so they are left out, unless there are no
         # others (a barrier).

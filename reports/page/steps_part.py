@@ -46,7 +46,7 @@ def _cells(one: Measurement, known: StepFigures) -> list[str]:
         str(one.ranks),
         _with_ends(known.step, format_seconds),
         "-" if known.compute is None else format_seconds(known.compute),
-        _with_ends(known.exposed, _signed),
+        _with_ends(known.exposed, format_seconds),
         _with_ends(known.hidden, format_percent),
         _with_ends(known.rate, format_digits),
         _with_ends(known.speedup, lambda x: f"{x:.2f}"),
@@ -63,10 +63,6 @@ def _with_ends(value: Uncertain | None, shown: Callable[[float], str]) -> str:
         return "-"
     ends = "" if value.ends is None else f" ({' to '.join(map(shown, value.ends))})"
     return shown(value.value) + ends
-
-
-def _signed(value: float) -> str:
-    return format_seconds(value) if value >= 0 else f"-{format_seconds(-value)}"
 
 
 def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:

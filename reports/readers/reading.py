@@ -126,8 +126,6 @@ def foreign_name(text: str) -> str:
     return next((name for mark, name in foreign_texts() if re.search(mark, text)), "")
 
 
-__all__ = ["frame", "load", "parse", "read"]
-
 # Readers that cannot tell whether the last figure of a text is cut.
 _TEXT_READERS = nccl_text.read, mpi_logs.read_osu, mpi_logs.read_imb
 # Readers that can tell whether a row is complete, because the programs print fixed numbers of

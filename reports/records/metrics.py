@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from busbar.units import format_count, format_digits, format_percent, format_seconds, format_size
+from busbar.units import format_digits, format_percent, format_ranks, format_seconds, format_size
 from reports.records.measurement import Measurement
 
 #: Values of `time_of`, for rows whose time is not that of the operation.
@@ -89,9 +89,8 @@ PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 
 def setting(row: Measurement) -> str:
     """The settings of a row except size and algorithm, in words."""
-    ranks = format_count(row.ranks, "rank") if row.ranks else ""
-    words = (row.collective or "unnamed collective", row.dtype, row.op, ranks, row.reading)
-    return ", ".join(w for w in (*words, PLACEMENT[row.placement]) if w)
+    what = (row.collective or "unnamed collective", row.dtype, row.op, format_ranks(row.ranks))
+    return ", ".join(w for w in (*what, row.reading, PLACEMENT[row.placement]) if w)
 
 
 def named(row: Measurement) -> str:

@@ -213,13 +213,13 @@ def least_seen(scatter: float, launches: int, *, within: bool = False) -> float:
     return exp(t * scatter * sqrt(sides / launches)) - 1
 
 
-def launches_to_see(scatter: float, share: float, most: int = 1000) -> int | None:
+def launches_to_see(scatter: float, share: float) -> int | None:
     """The number of launches per side that detects a slowdown by ``share`` in 95 % of the cases.
 
-    None if it is more than ``most``.
+    None if it is more than 1000.
     """
-    enough = bisect_left(range(most + 1), True, 2, key=lambda n: least_seen(scatter, n) <= share)
-    return enough if enough <= most else None
+    enough = bisect_left(range(1001), True, 2, key=lambda n: least_seen(scatter, n) <= share)
+    return enough if enough <= 1000 else None
 
 
 def launch_interval(runs: Samples) -> tuple[float, float] | None:
@@ -248,6 +248,13 @@ def launch_center(runs: Samples) -> float:
     return exp(float(np.mean(np.log(medians))))
 
 
+def neighbours(values: NDArray[np.float64]) -> float | None:
+    """The correlation of successive values; None if all are equal."""
+    d = values - values.mean()
+    squares = float(d @ d)
+    return float(d[:-1] @ d[1:]) / squares if squares > 0 else None
+
+
 def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
     """The rank correlation r of successive iterations within runs, 0 … 0.98; negative becomes 0.
 
@@ -255,13 +262,10 @@ def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
     """
     total, many = 0.0, 0
     for run in runs:
-        ranks = midranks(np.asarray(run, dtype=float))[0]
-        d = ranks - ranks.mean()
-        squares = float(d @ d)
-        if len(d) > 2 and squares > 0:
-            r = float(d[:-1] @ d[1:]) / squares
-            total += len(d) * (r + (1 + 3 * r) / len(d))
-            many += len(d)
+        n, r = len(run), neighbours(midranks(np.asarray(run, dtype=float))[0])
+        if n > 2 and r is not None:
+            total += n * (r + (1 + 3 * r) / n)
+            many += n
     return min(0.98, max(0.0, total / many)) if many else 0.0
 
 

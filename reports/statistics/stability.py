@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.units import format_seconds
-from reports.statistics.inference import midranks
+from reports.statistics.inference import midranks, neighbours
 from reports.statistics.quantities import relative_width
 
 Floats = NDArray[np.float64]
@@ -262,12 +262,8 @@ def _alike(t: Floats, ranks: Floats) -> Unstable | None:
     For n independent values it is about −1/n with variance 1/n. With a correlation r the mean of n
     values is as uncertain as that of n (1 − r) / (1 + r) independent ones.
     """
-    n, d = len(t), ranks - ranks.mean()
-    squares = float(d @ d)
-    if squares <= 0:
-        return None
-    r = float(d[:-1] @ d[1:]) / squares
-    if abs(r) < _LIKENESS or not _significant((r + 1 / n) * sqrt(n)):
+    n, r = len(t), neighbours(ranks)
+    if r is None or abs(r) < _LIKENESS or not _significant((r + 1 / n) * sqrt(n)):
         return None
     if r < 0:
         text = f"long and short iterations take turns (correlation of neighbours {r:.2f})"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from textwrap import wrap
 
 from msgspec.structs import replace
@@ -153,8 +154,14 @@ def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:
     widths = [max(map(len, column)) for column in columns]
     if sum(widths) + len(_GAP) * len(widths) > width and columns[-1][0] == HEADS[-1]:
         columns, widths = columns[:-1], widths[:-1]
+    return _aligned(columns)
+
+
+def _aligned(columns: Iterable[Sequence[str]], first: int = 0) -> list[str]:
+    """Lines of columns, each with its head; only the first one is aligned to the right."""
     return render_lines(
-        (head, "left" if n else "right", cells) for n, (head, *cells) in enumerate(columns)
+        ((head, "left" if n else "right", cells) for n, (head, *cells) in enumerate(columns)),
+        (first,),
     )
 
 
@@ -208,14 +215,11 @@ def _drawn(cells: Cells, heads: Mapping[int, str], width: int) -> Iterator[str]:
         joined = dict(columns)
     wide = {n: _width({n: column}, heads) for n, column in joined.items()}
     for block in split_columns(wide, width - edge):
-        widths = {n: wide[n] - len(_GAP) for n in block}
-        yield _line("size".rjust(edge), ((heads[n], widths[n]) for n in block))
+        lines = [("size", *(heads[n] for n in block))]
         for size in sizes:
-            here = {n: joined[n].get(size, ()) for n in block}
-            for i in range(max(map(len, here.values()))):
-                label = (format_size(size) if i == 0 else "").rjust(edge)
-                parts = (here[n][i] if i < len(here[n]) else "" for n in block)
-                yield _line(label, zip(parts, widths.values(), strict=True))
+            here = zip_longest(*(joined[n].get(size, ()) for n in block), fillvalue="")
+            lines += [("" if i else format_size(size), *parts) for i, parts in enumerate(here)]
+        yield from _aligned(list(zip(*lines, strict=True)), edge)
 
 
 _Column = Mapping[int, tuple[str, ...]]
@@ -234,7 +238,3 @@ def _width(columns: Mapping[int, _Column], heads: Mapping[int, str]) -> int:
         len(_GAP) + max(len(heads[n]), *(len(line) for cell in column.values() for line in cell))
         for n, column in columns.items()
     )
-
-
-def _line(label: str, parts: Iterable[tuple[str, int]]) -> str:
-    return (label + "".join(f"{_GAP}{text:<{width}}" for text, width in parts)).rstrip()

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from bench.cluster import law
 from bench.cluster.commands import SOCKET
 from bench.cluster.law import (
-    Compared,
     LawCommand,
     LawPoint,
     Ports,
@@ -140,7 +139,7 @@ def test_ports_are_fitted_by_the_median_pair() -> None:
     assert fit(_map(pairs), 18e3) == PORTS
 
 
-def _compared() -> list[Compared]:
+def _compared() -> list[LawPoint]:
     points = [
         LawPoint(name, hosts, 1 << 20, seconds, 0.9 * seconds, 1.2 * seconds, 0)
         for name in (*NAMES, "library")

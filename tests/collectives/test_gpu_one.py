@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -22,7 +21,7 @@ from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.schedule.dtypes import dtype
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
-from tests.conftest import LIMIT_S, REPO, Run, environment
+from tests.conftest import LIMIT_S, REPO, Run, environment, is_running, wait_until
 from tests.gpu_standin import Cupy, Machine, alone, library
 from tests.nccl_standin import Nccl
 
@@ -275,18 +274,7 @@ def test_a_section_that_hangs_ends_with_all_that_it_started(
     assert found.failed == ["mine"]
     assert _result(tmp_path, "mine")["status"] == "failed: not done after 30 s"
     child = int(said.read_text())
-    deadline = time.monotonic() + 30
-    while _alive(child):
-        assert time.monotonic() < deadline, "a process of the section is still there"
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-    return state != "Z"  # killed, and not yet waited for by whoever has it now
+    wait_until(lambda: not is_running(child))
 
 
 def test_without_a_gpu_it_says_so_in_one_line(run: Run, tmp_path: Path) -> None:

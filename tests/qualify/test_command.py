@@ -10,8 +10,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from bench.launch.launch import Interrupted
 from bench.qualify import launchers
-from bench.qualify.engine import Engine, Interrupted
+from bench.qualify.engine import Engine
 from bench.qualify.lines import Line, Outcome, parse
 from bench.qualify.main import QualifyCommand
 from bench.qualify.model import Decision, Ending, Launch, Observation, Stage
@@ -29,6 +28,7 @@ from busbar.cli import main as busbar_main
 from busbar.errors import BusbarError, StoreError, Unsupported
 from busbar.status import FOUND, GOOD
 from reports.readers.reading import read
+from tests.conftest import is_running, wait_until
 from tests.qualify.fake_hosts import output
 
 HOSTS = [f"n{number}" for number in range(6)]
@@ -224,14 +224,14 @@ def test_nothing_is_left_of_a_campaign_that_is_ended(tmp_path: Path, number: int
         stderr=subprocess.PIPE,
         text=True,
     )
-    _until(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
+    wait_until(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
     process.send_signal(number)
     said = process.communicate(timeout=30)[1]
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
         assert said.splitlines()[-1].startswith("busbar: interrupted; ")
         assert "--resume run goes on" in said
-    _until(lambda: not _alive(log))
+    wait_until(lambda: not _alive(log))
 
 
 @pytest.mark.usefixtures("launched")
@@ -422,19 +422,4 @@ def test_reports_read_the_launches_and_say_what_changed(
 def _alive(log: Path) -> list[int]:
     """The launches in the log whose process still runs."""
     pids = [int(line.split()[0]) for line in log.read_text().splitlines()]
-    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and _state(pid) not in "ZX"]
-
-
-def _state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
-
-
-def _until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until a condition holds; fails after a while."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    return list(filter(is_running, pids))

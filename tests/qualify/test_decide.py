@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +27,8 @@ from bench.qualify.model import (
     State,
 )
 from bench.qualify.pairing import round_of_pairs, rounds
-from bench.qualify.simulation import PORT, Campaign, Fault, SimulatedCluster, run_campaign
 from bench.qualify.together import predicted
+from benchmarks.simulated_cluster import PORT, Campaign, Fault, SimulatedCluster, run_campaign
 
 SLOW = settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -86,6 +87,20 @@ def campaign(
 ) -> Campaign:
     """A campaign without noise."""
     return run_campaign(Cluster(hosts), limits or Limits(), SimulatedCluster(hosts, faults))
+
+
+class _Changed(SimulatedCluster):
+    """Launches of which some end otherwise: ``change`` gets each observation, in order."""
+
+    def __init__(
+        self, hosts: Sequence[str], change: Callable[[Observation], Observation], *more: Any
+    ) -> None:
+        super().__init__(hosts, *more)
+        self._change = change
+
+    def observe(self, launches: Iterable[Launch]) -> list[Observation]:
+        """See `SimulatedCluster.observe`."""
+        return [self._change(one) for one in super().observe(launches)]
 
 
 def accused(decision: Decision) -> set[tuple[str, frozenset[str], State]]:
@@ -251,22 +266,6 @@ def test_hosts_behind_a_slow_uplink_are_judged(per_rack: int, ratio: float, slow
     assert all(verdict.state is not State.CANNOT_TELL for verdict in found.verdicts)
 
 
-class _TwoLevels(SimulatedCluster):
-    """Messages both ways at once go at two thirds of their rate in two launches of three."""
-
-    def observe(self, launches: Iterable[Launch]) -> list[Observation]:
-        """See `SimulatedCluster.observe`."""
-        found = []
-        for one in super().observe(launches):
-            share = np.random.default_rng([self.seed, one.launch.number]).choice([1, 0.66, 0.67])
-            rates = {
-                what: tuple(share * rate if what == BOTH else rate for rate in every)
-                for what, every in one.rates.items()
-            }
-            found.append(replace(one, rates=rates))
-        return found
-
-
 @SLOW
 @given(st.integers(4, 12), st.integers(0, 1000), st.sampled_from([0.5, 0.7]))
 def test_both_ways_at_once_may_have_levels_of_their_own(
@@ -275,20 +274,16 @@ def test_both_ways_at_once_may_have_levels_of_their_own(
     """Rule: a slow host is found by each direction, and nobody is accused of what all pairs do."""
     hosts = names(nhosts)
     fault = Fault("host", (hosts[seed % nhosts],), State.SLOW, ratio)
-    simulated = _TwoLevels(hosts, [fault], noise=gaussian, seed=seed)
+
+    def change(one: Observation) -> Observation:
+        """Messages both ways at once go at two thirds of their rate in two launches of three."""
+        share = np.random.default_rng([seed, one.launch.number]).choice([1, 0.66, 0.67])
+        both = {what: tuple(share * np.array(one.rates[what])) for what in {BOTH} & {*one.rates}}
+        return replace(one, rates={**one.rates, **both})
+
+    simulated = _Changed(hosts, change, [fault], gaussian, seed)
     found = run_campaign(Cluster(hosts), Limits(), simulated).decision
     assert accused(found) == expected([fault])
-
-
-class _Late(SimulatedCluster):
-    """Launches on the first host take seven seconds, as behind a slow remote shell, others four."""
-
-    def observe(self, launches: Iterable[Launch]) -> list[Observation]:
-        """See `SimulatedCluster.observe`."""
-        return [
-            replace(one, seconds=7.0 if self.hosts[0] in one.launch.hosts else 4.0)
-            for one in super().observe(launches)
-        ]
 
 
 @SLOW
@@ -303,7 +298,12 @@ def test_a_host_that_answers_late_keeps_no_suspect_waiting(
     hosts = names(nhosts)
     slow = hosts[2:4]
     fault = Fault("link", slow, State.SLOW, ratio)
-    found = run_campaign(Cluster(hosts), Limits(seed=seed), _Late(hosts, [fault]))
+
+    def change(one: Observation) -> Observation:
+        """The first host answers after 7 s, as behind a slow remote shell, the others after 4 s."""
+        return replace(one, seconds=7.0 if hosts[0] in one.launch.hosts else 4.0)
+
+    found = run_campaign(Cluster(hosts), Limits(seed=seed), _Changed(hosts, change, [fault]))
     assert accused(found.decision) == expected([fault])
     confirming = [o.launch for o in found.observations if o.launch.stage is Stage.CONFIRM]
     assert confirming
@@ -352,20 +352,6 @@ def test_interference_that_no_pair_shows_is_narrowed_to_a_set(few: set[int], rat
         assert half is not None
         assert group <= named <= half
     assert all(v.state is State.GOOD for v in found.verdicts if v.kind == "host")
-
-
-class _Changed(SimulatedCluster):
-    """Launches of which some end otherwise: ``change`` gets each observation, in order."""
-
-    def __init__(
-        self, hosts: Sequence[str], change: Callable[[Observation], Observation], seed: int = 0
-    ) -> None:
-        super().__init__(hosts, seed=seed)
-        self._change = change
-
-    def observe(self, launches: Iterable[Launch]) -> list[Observation]:
-        """See `SimulatedCluster.observe`."""
-        return [self._change(one) for one in super().observe(launches)]
 
 
 def _ended(one: Observation, ending: Ending) -> Observation:

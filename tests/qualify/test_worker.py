@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from bench.qualify.lines import Line, parse
 from bench.qualify.task import Task
-from tests.conftest import REPO
+from tests.conftest import REPO, is_running, wait_until
 
 # The worker with another rank in place of what measures.
 _START = """
@@ -87,16 +84,4 @@ def test_a_rank_ends_with_its_guard() -> None:
     rank = int(next(pids))
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=30)
-    end = time.monotonic() + 20
-    while _runs(rank):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_until(lambda: not is_running(rank))

@@ -22,8 +22,8 @@ from busbar.errors import ReportError
 from busbar.tables import escape_cell, unescape_cell
 from busbar.terminal import make_printable
 from reports.analysis.expect import parse_rate, parse_rule, parse_share
+from reports.exports.formats import CsvLines
 from reports.exports.formats import rows_csv as imported_csv
-from reports.exports.formats import to_csv
 from reports.readers.codec import to_jsonl
 from reports.readers.nccl_text import number
 from reports.readers.own_exports import to_parquet
@@ -137,7 +137,8 @@ def test_numbers_of_hundreds_of_digits(number: object, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "old"),
     [
-        (to_csv([one()]).decode(), ",1024,"), (OLD, " 256 "), (OSU, "\n4 "), (IMB, " 1024 "),
+        (CsvLines().lines([one()]).decode(), ",1024,"),
+        (OLD, " 256 "), (OSU, "\n4 "), (IMB, " 1024 "),
         (OLD.replace("error", "#wrong").replace("2e-07", " 7"), "  7 "),
     ],
     ids=["csv", "nccl", "osu", "imb", "wrong"],
@@ -201,7 +202,7 @@ def test_ragged_times_of_ranks_are_no_record() -> None:
 
 def test_another_placement_in_csv_is_a_note() -> None:
     """Rule: a placement is out or in; another word costs its row."""
-    text = to_csv([one()]).decode()
+    text = CsvLines().lines([one()]).decode()
     found = parse(text + text.splitlines()[1].replace(",out,", ",sideways,") + "\n")
     assert len(found.rows) == 1 and "sideways" in found.notes[0].text
 
@@ -221,11 +222,11 @@ def test_no_export_writes_formulas() -> None:
     """Rule: names in records are texts in every CSV; figures stay figures."""
     evil = one(algorithm="=1+1", transport="@x", dtype="+x", environment={"hosts": ["-x"]})
     rows = list(parse(to_jsonl([evil]).decode()).rows)
-    for text in (to_csv([evil]).decode(), imported_csv(rows)):
+    for text in (CsvLines().lines([evil]).decode(), imported_csv(rows)):
         cells = [cell for line in csv.reader(io.StringIO(text)) for cell in line]
         assert "'=1+1" in cells and "'@x" in cells and "-1" in cells
         assert not any(cell.startswith(("=", "+", "@")) for cell in cells)
-    assert parse(to_csv([evil]).decode()).rows[0].algorithm == "=1+1"
+    assert parse(CsvLines().lines([evil]).decode()).rows[0].algorithm == "=1+1"
 
 
 @pytest.mark.parametrize("command", [["show"], ["md"], ["import"], ["scaling"], ["compare"]])

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reports.readers import codec, described
+from docs import record as described
+from reports.readers import codec
 from reports.readers.codec import measurements, read_jsonl, read_list, run_of, to_json, to_jsonl
 from reports.readers.reading import read
 from reports.records.measurement import Measurement, Overlap, Record, Window

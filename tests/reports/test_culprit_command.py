@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.links.measure import Measured, Settings, as_topology
+from bench.links.measure import Measured, PairOptions, as_topology
 from tests.reports.runs import allreduce, changed, cli, saved, timed
 from tests.reports.slowness import HOP, MIXED, played
 from topology.model.measured import Estimate, RankPlace
@@ -27,7 +27,7 @@ def _map(path: Path, slow: Callable[[int, int], bool]) -> Path:
                     v = usual * (worse if slow(a, b) else 1) * float(1 + 0.02 * random.random())
                     cells[name][a, b] = Estimate(v, 0.99 * v, 1.01 * v)
     measured = Measured(tuple(RankPlace("n0", "", None) for _ in range(4)), False, cells, "MPI")
-    path.write_text(own_json.dump(as_topology(measured, Settings())))
+    path.write_text(own_json.dump(as_topology(measured, PairOptions())))
     return path
 
 

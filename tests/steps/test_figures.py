@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.steps.options import parse
+from bench.steps.options import StepOptions
 from bench.steps.step_table import header, row, scaling_lines
 from reports.analysis.steps import figures
 from reports.figures.steps import bars
@@ -20,6 +20,10 @@ from reports.records.steps import Step
 from reports.records.table import measured
 from tests.command import reports_main
 from tests.reports.runs import timed
+
+
+def _options(*words: str) -> StepOptions:
+    return StepOptions.parse(words, StepOptions.make_parser())
 
 
 def _result(
@@ -115,7 +119,7 @@ def test_rows_fit_the_terminal_and_nothing_is_left_out(
     monkeypatch.setenv("COLUMNS", str(columns))
     step = {**STEP, "messages": 123, "buckets": 7}
     for name in ("ring/ddp", "hierarchical:dims=2x2/ddp/after"):
-        options = parse(["--model", "toy", "--update", "ring,async", "--compute", "exp:3"])
+        options = _options("--model", "toy", "--update", "ring,async", "--compute", "exp:3")
         lines = [
             *header(options, 4, None, None, ""),
             *row(_result(step, TIMES, name, sent_bytes=1 << 20)),
@@ -134,20 +138,20 @@ def test_only_all_reduces_are_said_to_overlap() -> None:
         ("ring,async", "all-reduce overlaps the backward pass, a push follows its gradient"),
         ("sync,k-sync:2", "; a push follows its gradient"),
     ):
-        lines = header(parse(["--model", "toy", "--update", names]), 4, None, None, "")
+        lines = header(_options("--model", "toy", "--update", names), 4, None, None, "")
         assert any(line.endswith(said) for line in lines), lines
     off = header(
-        parse(["--model", "toy", "--update", "ring", "--overlap", "off"]), 4, None, None, ""
+        _options("--model", "toy", "--update", "ring", "--overlap", "off"), 4, None, None, ""
     )
     assert any("exchange after the backward pass" in line for line in off)
 
 
 def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
     """Rule: 1, 2, 4 … P ranks are launched, and efficiency is samples/s over P times one rank's."""
-    options = parse(["--sweep", "ranks", "--ranks", "6"])
+    options = _options("--sweep", "ranks", "--ranks", "6")
     assert options.rank_counts == (1, 2, 4, 6)
     # A launch of the sweep has one count.
-    again = parse(["--sweep", "ranks", "--ranks", "6", "--ranks", "2", "--after", "rows.jsonl"])
+    again = _options("--sweep", "ranks", "--ranks", "6", "--ranks", "2", "--after", "rows.jsonl")
     assert again.rank_counts == () and again.ranks == 2
     made = [
         _result({"gradients": ranks, "batch": 10}, [seconds], ranks=ranks)

@@ -19,10 +19,10 @@ from bench.links import measure as measuring
 from bench.links.cli import crowded, refusals
 from bench.links.measure import (
     Measured,
+    PairOptions,
     PairRun,
     PairTimer,
     Refused,
-    Settings,
     as_topology,
     better,
     look_again,
@@ -129,7 +129,7 @@ def test_interval_has_the_published_ranks() -> None:
 def measured(values: dict[tuple[int, int], Estimate], places: tuple[RankPlace, ...]) -> Topology:
     """A map of ranks with one quantity filled in."""
     cells = {"latency": {}, "bandwidth": values, "bandwidth_both": {}}
-    return as_topology(Measured(places, False, cells, "Test MPI"), Settings())
+    return as_topology(Measured(places, False, cells, "Test MPI"), PairOptions())
 
 
 def cluster() -> tuple[RankPlace, ...]:
@@ -197,7 +197,7 @@ def test_a_rate_is_refused_unless_half_of_the_windows_in_a_row_had_it(
 def test_refused_rates_are_said_and_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: a pair that was refused is measured again; what is refused each time is no cell."""
     run = PairRun(
-        cast("World", None), cluster(), rounds(4), cast("PairTimer", None), Settings(), print
+        cast("World", None), cluster(), rounds(4), cast("PairTimer", None), PairOptions(), print
     )
     cell, odd = Estimate(1e7, 1e7, 1e7), Refused(5.68e9, 1.25e7)
 
@@ -353,7 +353,7 @@ def test_rates_of_slow_links_are_told_in_three_digits() -> None:
         "bandwidth": {p: Estimate(1.25e7, 1.24e7, 1.26e7) for p in ((0, 1), (1, 0))},
         "bandwidth_both": {p: Estimate(2.5e7, 2.5e7, 2.5e7) for p in ((0, 1), (1, 0))},
     }
-    shown = view.text(as_topology(Measured(places, False, cells, ""), Settings()))
+    shown = view.text(as_topology(Measured(places, False, cells, ""), PairOptions()))
     assert "0.0125" in shown
     assert "0.0250" in shown
     assert "10.00" in shown

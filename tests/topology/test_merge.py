@@ -6,6 +6,7 @@ import pytest
 
 from busbar.errors import ProbeError
 from topology.diagnostics import check
+from topology.model.device import values_by_source
 from topology.model.merge import merge
 from topology.model.topology import Level, Topology
 from topology.sources import bandwidth, hwloc, nccl_xml, smi_nvlink, smi_topo, smi_xml, sysfs
@@ -51,7 +52,8 @@ def test_who_said_what_is_kept_and_contradictions_are_findings() -> None:
         )
     )
     merged = merge([smi, other])
-    assert merged.device("GPU0").statements("pcie_width") == {"nvidia-smi -q": 16, "sysfs": 8}
+    facts = merged.device("GPU0").facts
+    assert values_by_source(facts, "pcie_width") == {"nvidia-smi -q": 16, "sysfs": 8}
     assert merged.device("GPU0").get("pcie_width") == 16
     finding = next(f for f in check(merged) if f.code == "sources-contradict")
     assert "nvidia-smi -q says 16, sysfs says 8" in finding.evidence

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
-from topology.model.device import Fact
-from topology.model.topology import Device, Gap, Kind, Level, Link, LinkKind, PairFact, Topology
+from topology.model.device import Fact, Gap
+from topology.model.topology import Device, Kind, Level, Link, LinkKind, PairFact, Topology
 from topology.sources import own_json
 
 TEXT = st.text(max_size=12)

@@ -15,7 +15,7 @@ from bench.run import tuning_file as tuning
 from collectives.formats.msccl import write
 from collectives.predict import machine as costs
 from collectives.predict.fit import dump_fit
-from reports.exports.formats import nccl_json, to_csv
+from reports.exports.formats import CsvLines, nccl_json
 from reports.readers.codec import to_json, to_jsonl
 from reports.readers.own_exports import to_parquet
 from tests.bench.tuning import tunings
@@ -54,7 +54,7 @@ def _drawn(number: int) -> list[tuple[str, str]]:
 def records() -> list[bytes]:
     """Our own records in every form, and logs of other programs."""
     made = runs.flat(runs.records(ranks=(2,), sizes=(1024, 2**20)))
-    plain = [to_jsonl(made), to_json(made), to_csv(made), nccl_json(made)]
+    plain = [to_jsonl(made), to_json(made), CsvLines().lines(made), nccl_json(made)]
     golden = [path.read_bytes() for path in sorted((ROOT / "reports/golden").iterdir())]
     written = [
         text.encode()

@@ -142,10 +142,6 @@ class Device:
         value = self.get(name)
         return float(value) if isinstance(value, int | float) else None
 
-    def statements(self, name: str) -> dict[str, Value]:
-        """The values of all facts with this name by source, in order of trust."""
-        return values_by_source(self.facts, name)
-
     def whole(self, name: str) -> int | None:
         """The fact as an integer, or None if it is missing or not an integer."""
         value = self.get(name)

@@ -17,34 +17,27 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
-from busbar.errors import ProbeError
 from topology.model.device import (
     Contradiction,
     Device,
     Fact,
-    Gap,
     Kind,
     Level,
     Link,
     LinkKind,
     PairFact,
-    Relation,
 )
 from topology.model.graph import Graph, Hop
 from topology.model.map import Map, contradictions
 
 __all__ = [
-    "Contradiction",
     "Device",
     "Fact",
-    "Gap",
     "Kind",
     "Level",
     "Link",
     "LinkKind",
     "PairFact",
-    "ProbeError",
-    "Relation",
     "Topology",
 ]
 

@@ -67,14 +67,14 @@ LOOKS = 4_000_000
 _STARTS = 8
 
 
-def bounded_sets(ranks: Ranks, k: int, width: int = WIDTH) -> list[tuple[int, ...]]:
-    """Up to ``width`` good sets of k devices, ascending inside, most compact first.
+def bounded_sets(ranks: Ranks, k: int) -> list[tuple[int, ...]]:
+    """Up to `WIDTH` good sets of k devices, ascending inside, most compact first.
 
     The most compact set has the fewest pairs of the worst class of route, then of the next, ….
     """
     table = np.array(ranks, np.int64)
     size, classes = len(table), int(table.max(initial=0)) + 1
-    width = width if k <= MANY_MEMBERS else FEW
+    width = WIDTH if k <= MANY_MEMBERS else FEW
     most = max(width, min(size, SEEDS)) if k <= MANY_MEMBERS else FEW
     near = np.stack([table == c for c in reversed(range(classes))], axis=2).astype(np.int64)
     # A set with its spread, and for every device how many of its members are in each class.
@@ -245,8 +245,6 @@ def _candidate(routes: GpuRoutes, objective: Objective, order: tuple[int, ...]) 
         counts[routes.rank[a][b]] += 1
     return Candidate(order, tuple(reversed(counts)))
 
-
-__all__ = ["Grid", "Objective", "Pick", "Ranking", "Tier", "available", "pick"]
 
 MAX_TIERS = 10
 #: With more sets than this, only the greedy search for rings side by side is used.

@@ -14,8 +14,8 @@ from busbar.units import format_count, format_rate, one_decimal
 from topology.diagnostics import check
 from topology.model.graph import Hop
 from topology.model.rates import published
-from topology.placement.pick import Grid, Objective, Pick, Ranking, Tier
-from topology.placement.rings import EXACT_LIMIT, count_rings
+from topology.placement.pick import Objective, Pick, Ranking, Tier
+from topology.placement.rings import EXACT_LIMIT, Grid, count_rings
 from topology.placement.routes import GpuRoute, GpuRoutes
 
 _PATTERN = {

@@ -130,7 +130,7 @@ def parse(text: str) -> Topology:
 #: The elements that are read; others become gaps.
 _READ = {"system", "cpu", "pci", "gpu", "nic", "net", *LINK_TAGS}
 _BRIDGES, _NETWORK = ("0x0604", "0x0600"), "0x02"
-_DISPLAY, _GPU_CLASSES = "0x03", ("0x03", "0x12")
+_GPU_CLASSES = ("0x03", "0x12")
 
 
 class _Reader:

@@ -485,10 +485,6 @@ def _within(mean: float, predicted: float) -> bool:
     return abs(mean / predicted - 1) <= _EQUAL
 
 
-def _signed(value: float) -> str:
-    return f"{'-' if value < 0 else ''}{format_seconds(abs(value))}"
-
-
 def _unbroken(figure: str) -> str:
     """A figure with no-break spaces, so that no line is broken before its unit."""
     return figure.replace(" ", _GLUE)
@@ -522,7 +518,7 @@ def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
     lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
     # Only parts of half a per cent or more are shown.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
-    causes = ", ".join(f"{name} {_unbroken(_signed(part))}" for name, part in parts.items())
+    causes = ", ".join(f"{name} {_unbroken(format_seconds(part))}" for name, part in parts.items())
     lines += wrap(
         f"{'' if reasons else head}{_unbroken(format_seconds(mean))} are: {causes}", _WIDTH
     )

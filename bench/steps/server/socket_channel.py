@@ -20,7 +20,7 @@ import numpy as np
 
 from bench.launch import child, control_socket
 from bench.steps.compute import prompt_timers
-from bench.steps.options import parse
+from bench.steps.options import StepOptions
 from bench.steps.server.endpoint import (
     HEADER_BYTES,
     TICK_S,
@@ -338,7 +338,7 @@ def join(name: str) -> int:
     """
     run, _, digits = name.partition(":")
     about, servers = connect_to_run(run, int(digits) if digits.isdecimal() else -1)
-    options = parse(list(map(str, about["words"])))
+    options = StepOptions.parse(list(map(str, about["words"])), StepOptions.make_parser())
     number, founders = int(about["number"]), int(about["learners"])
     protocol = update_protocol(str(about["update"]), founders, len(servers))
     if protocol.cancels and number >= founders:

@@ -15,7 +15,18 @@ from pathlib import Path
 import pytest
 
 import native
-from tests.conftest import LIMIT_S, REPO, Mpi, Run, good, popen, table_rows, thorough, under
+from tests.conftest import (
+    LIMIT_S,
+    REPO,
+    Mpi,
+    Run,
+    good,
+    is_running,
+    popen,
+    table_rows,
+    thorough,
+    under,
+)
 from tests.together import together
 
 PROPERTY = str(REPO / "tests/bench/cli/mpi_property.py")
@@ -295,14 +306,5 @@ def _all_gone(text: str) -> None:
     """Wait for the end of every rank that a table names; the test's time-out is the limit."""
     pids = re.findall(r"#  Rank +\d+ Group +0 Pid +(\d+)", text)
     assert pids
-    while any(_lives(pid) for pid in pids):
+    while any(is_running(pid) for pid in pids):
         pass
-
-
-def _lives(pid: str) -> bool:
-    """Whether a process still does anything: one that nobody has waited for yet does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"

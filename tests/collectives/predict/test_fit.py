@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.links.measure import Measured, Settings, as_topology
+from bench.links.measure import Measured, PairOptions, as_topology
 from busbar.errors import Unsupported
 from collectives.predict.fit import MOST_EDGES, Fit, dump_fit, fit_curve, load_fit, read_fit
 from collectives.predict.machine import Costs, Curve, LinkCosts
@@ -135,7 +135,7 @@ def measured(ranks: int = 2, factor: float = 1.0, transport: str = "mpi") -> Top
     cells = dict.fromkeys(("latency", "bandwidth", "bandwidth_both"), both)
     places = tuple(RankPlace("here", str(rank), 0) for rank in range(ranks))
     return as_topology(
-        Measured(places, False, cells, "an MPI"), Settings(transport=transport), samples
+        Measured(places, False, cells, "an MPI"), PairOptions(transport=transport), samples
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.links.measure import Measured, Settings, as_topology
+from bench.links.measure import Measured, PairOptions, as_topology
 from collectives.predict.machine import Network, Weights
 from collectives.predict.maps import network_from_map
 from collectives.predict.named import build_network
@@ -65,7 +65,7 @@ def _swept(slower: float = 1.0, largest: int = 1 << 20, **more: float) -> Topolo
         for name, value in values.items()
     }
     places = tuple(RankPlace("here", str(rank), 0) for rank in range(2))
-    return as_topology(Measured(places, False, cells, "an MPI"), Settings(), samples)
+    return as_topology(Measured(places, False, cells, "an MPI"), PairOptions(), samples)
 
 
 def _seconds(made: Network, collective: str, name: str, size: int) -> float:

@@ -1,6 +1,6 @@
 """Make the JSON schema of the record, and its page of the docs, from the types.
 
-``python -m reports.readers.described`` in a checkout's root writes both files.
+``make docs`` writes both files.
 """
 
 from __future__ import annotations
