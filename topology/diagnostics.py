@@ -363,7 +363,13 @@ def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
     # NCCL's XML leaves out links that are down, so compare with GPUs of the same architecture.
     kinds = {gpu.get("sm") for gpu, n in known.items() if n} - {None}
     bare = [gpu for gpu in group if gpu not in known and not wired.get(gpu.id)]
-    known |= {gpu: 0 for gpu in bare if gpu.get("sm") in kinds}
+    # A matrix states for each pair whether it has NVLinks.
+    apart = [
+        gpu
+        for gpu in bare
+        if known and all(topology.pair(gpu.id, other.id, "nvlinks") == 0 for other in known)
+    ]
+    known |= {gpu: 0 for gpu in bare if gpu.get("sm") in kinds or gpu in apart}
     # A GPU whose links are all down has no bridge. This is a fault only if others have one.
     down = {
         gpu: d for gpu in known if isinstance(d := gpu.get("nvlinks_down"), tuple) and known[gpu]
@@ -376,6 +382,8 @@ def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
     evidence = listing((gpu.id, f"{n} NVLinks up") for gpu, n in known.items())
     for gpu, numbers in down.items():
         evidence += f"; {gpu.id}: link {', '.join(map(str, numbers))} down"
+    if apart and not likes(topology):
+        evidence += "; no source names the models, and a model without NVLink has none by design"
     return [
         Finding(
             "nvlink-down",

@@ -10,7 +10,7 @@ from topology.diagnostics import check
 from topology.model.device import Fact, Value
 from topology.model.rates import published
 from topology.model.topology import Device, Kind, PairFact, Topology
-from topology.sources import sysfs
+from topology.sources import gather, sysfs
 
 Facts = dict[str, Value]
 
@@ -278,6 +278,32 @@ def test_published_rates_go_by_the_drivers_name(name: str, gen: int, nvlinks: in
     found = published(name)
     assert found is not None and (found.pcie_gen, found.nvlinks) == (gen, nvlinks)
     assert published("AMD Instinct MI300X") is None and published(None) is None
+
+
+def test_cards_of_eight_lanes_are_not_held_against_sixteen() -> None:
+    """Rule: a full copy of a card with x8 is no slow link; the same rate at x16 is one."""
+    codes = {}
+    for name in ("NVIDIA RTX 2000 Ada Generation", "NVIDIA RTX A2000"):
+        codes[name] = set(_codes(_machine({"model": name, "host_to_device": 11e9})))
+    assert list(codes.values()) == [set(), {"slow-link"}]
+
+
+@pytest.mark.parametrize(("switched", "found"), [("NV18", ("GPU2",)), ("NV2", ())])
+def test_a_gpu_that_is_off_the_nvswitch_of_the_others(
+    switched: str, found: tuple[str, ...]
+) -> None:
+    """Rule: in a matrix alone a GPU without NVLink is found where the others share a switch.
+
+    GPUs that are bridged directly need not all be. Without models the finding says what else it
+    may be.
+    """
+    rows = ["\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity"]
+    for a in range(4):
+        cells = [" X " if a == b else "SYS" if 2 in (a, b) else switched for b in range(4)]
+        rows.append("\t".join([f"GPU{a}", *cells, "0-15", "0"]))
+    codes = _codes(topology := gather.parse("\n".join(rows)))
+    assert codes.get("nvlink-down", ()) == found
+    assert all("none by design" in one.evidence for one in check(topology))
 
 
 @pytest.mark.parametrize(

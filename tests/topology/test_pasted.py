@@ -75,6 +75,38 @@ def test_a_text_cut_on_the_right_loses_no_gpu_in_silence(
         )
 
 
+def test_wrapped_ends_that_are_blank_do_not_end_the_matrix() -> None:
+    """Rule: where only padding wrapped, the next row follows after it."""
+    lines = [line.ljust(130) for line in _wide(9)]
+    wrapped = [part for line in lines for part in (line[:120], line[120:])]
+    assert any(part and not part.strip() for part in wrapped)
+    text = "\n".join([*wrapped, "", "Legend:", "  X    = Self"])
+    assert smi_topo.parse(text) == smi_topo.parse("\n".join(_wide(9)))
+
+
+@pytest.mark.parametrize(("width", "line"), [(28, 4), (38, 5)])
+def test_a_name_cut_in_the_header_is_no_device(width: int, line: int) -> None:
+    """Rule: a row whose name the header lacks shows that the header's name was cut."""
+    whole = [
+        "        GPU0    GPU1    mlx5_0  mlx5_bond_0",
+        "GPU0     X      PXB     PIX     SYS",
+        "GPU1    PXB      X      PXB     SYS",
+        "mlx5_0  PIX     PXB      X      SYS",
+        "mlx5_bond_0     SYS     SYS     SYS      X",
+    ]
+    assert len(smi_topo.parse("\n".join(whole)).nics) == 2
+    with pytest.raises(ProbeError, match="a name is cut") as caught:
+        smi_topo.parse("\n".join(row[:width] for row in whole))
+    assert caught.value.line == line
+
+
+def test_an_affinity_that_runs_backwards_is_a_gap() -> None:
+    """Rule: a list that lost a digit (64-5 of 64-95) is no list."""
+    topology = smi_topo.parse(f"{HEADER}\n{ROWS}".replace("0-3,8\t0", "0-3,64-5\t0", 1))
+    assert [gpu.get("cpu_affinity") for gpu in topology.gpus] == [None, "0-3,8"]
+    assert [(gap.subject, gap.call) for gap in topology.gaps] == [("GPU0", "cpu_affinity")]
+
+
 def test_a_matrix_whose_line_ends_became_blanks() -> None:
     """Rule: an issue flattened to one line still has its rows and its legend."""
     rows = f"{HEADER}\n{ROWS}\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_9\n"
@@ -230,6 +262,14 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
         ("Machine (503GB total)\n  Package L#0\n", "lstopo.*--of xml"),
         ("available: 2 nodes (0-1)\nnode 0 cpus: 0 1\n", "numactl"),
         ("\t   NPU0       NPU1\nNPU0       X          HCCS\n", "npu-smi"),
+        ("n1:42:43 [5] NCCL INFO + PCI[48.0] - GPU/0-68000 (8)\n", "NCCL_TOPO_DUMP_FILE"),
+        ('<algo name="x" proto="LL" ngpus="2" coll="allreduce"></algo>\n', "MSCCL.*verify"),
+        ("| GPU ID: 0   | Topology |\n| To GPU 1    | Connected via a PSB |\n", "dcgmi"),
+        ("index, name, pci.bus_id\n0, NVIDIA A100, 00000000:07:00.0\n", "query-gpu.*-q -x"),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", "nvidia-smi.*driver"),
+        ("mlx5_0 port 1 ==> ib0 (Up)\n", "ibdev2netdev"),
+        ("0000:17:00.0 3D controller [0302]: NVIDIA Corporation [10de:2330]\n", "lspci"),
+        ("-+-[0000:80]-+-00.0\n |           +-01.0-[81]----00.0  NVIDIA [A100]\n", "lspci"),
     ],
 )
 def test_a_program_that_is_not_read_is_named(text: str, name: str) -> None:
