@@ -92,7 +92,7 @@ def _oneccl_row(
 
 
 _TITLE = re.compile(
-    r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.]+)| \(Version ([\w.]+)\))?\s*$"
+    r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.+-]+)| \(Version ([\w.]+)\))?\s*$"
 )
 _DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
 _COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|orterun|prun|flux run|jsrun|aprun)\b.*\s(\S+)")

@@ -125,8 +125,10 @@ def test_titles_of_osu_7(
     assert row.transport == transport
 
 
-def test_versions_of_osu_2_stand_in_brackets() -> None:
-    """Rule: a title of 2008 is a title."""
+def test_versions_of_osu_may_stand_in_brackets_or_be_a_forks() -> None:
+    """Rule: titles of 2008 and of a changed OSU are titles."""
+    found = parse("# OSU MPI Latency Test v7.0-own+3\n# Size  Latency (us)\n8   0.24\n")
+    assert [row.run.version for row in found.rows] == ["OSU 7.0-own+3"]
     found = parse(
         "# OSU MPI Bandwidth Test (Version 2.1)\n# Size\t\tBandwidth (MB/s)\n1\t\t0.425\n"
     )
