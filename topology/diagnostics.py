@@ -484,7 +484,7 @@ def far_from_nic(topology: Topology) -> list[Finding]:
 
 
 def flat(topology: Topology) -> list[Finding]:
-    """Find a virtual machine that hides its PCIe tree: all pairs are SYS, but share NUMA nodes."""
+    """Find a hidden PCIe tree, as of virtual machines: all pairs are SYS, but share NUMA nodes."""
     gpus = topology.gpus
     homes = {gpu.get("numa_affinity") for gpu in gpus}
     if len(gpus) < 2 or len(homes) >= len(gpus) or None in homes:
@@ -496,9 +496,10 @@ def flat(topology: Topology) -> list[Finding]:
     return [
         Finding("hidden-tree", 0.3, tuple(gpu.id for gpu in gpus),
         "every pair is SYS, though GPUs share NUMA nodes",
-                f"{pairs} pairs SYS on {len(homes)} NUMA node(s): a virtual machine without "
-                f"the PCIe tree",
-                "give NCCL the provider's topology (NCCL_TOPO_FILE), or pass the tree through")
+                f"{pairs} pair(s) SYS with NUMA affinity {', '.join(sorted(map(str, homes)))}: "
+                "a virtual machine without the PCIe tree, or firmware that places no slots",
+                "virtual machine: give NCCL the provider's topology (NCCL_TOPO_FILE) or pass the "
+                "tree through; else look for NUMA settings in the BIOS (ACPI SRAT, NPS)")
     ]  # fmt: skip
 
 
@@ -659,7 +660,7 @@ def _slow_pairs(topology: Topology) -> Iterator[_Short]:
         guess = " (assumed)" * any(
             hop.assumed for hop in topology.route(a, b) if hop.bandwidth == promised
         )
-        promised *= 1 if _peers(topology, a, b) else _STAGED
+        promised *= 1 if topology.peers(a, b) else _STAGED
         if cell.value < _SHARE * promised:
             yield _Short(_class(topology, a, b), f"{a}-{b}", cell.value, promised, guess)
 
@@ -672,12 +673,6 @@ def _slow_copies(topology: Topology) -> Iterator[_Short]:
             rate = gpu.number(name)
             if rate and way and rate < _SHARE * min(way):
                 yield _Short(f"{words} the host", gpu.id, rate, min(way), "")
-
-
-def _peers(topology: Topology, a: str, b: str) -> bool:
-    """True unless a source states that two GPUs cannot access each other's memory."""
-    read, access = topology.pair(a, b, "p2p_read"), topology.pair(a, b, "p2p_access")
-    return access is not False and read in (None, "OK", "U")
 
 
 def _class(topology: Topology, a: str, b: str) -> str:

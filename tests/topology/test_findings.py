@@ -158,15 +158,24 @@ def test_p2p_is_missed_only_where_the_path_would_allow_it(facts: Facts, code: st
     assert [one for one in found if one.startswith("p2p")] == ([code] if code else [])
 
 
-def test_a_machine_without_tree_is_a_virtual_one() -> None:
+def test_a_machine_without_tree_is_a_virtual_one_or_its_firmware_is_silent() -> None:
     """Rule: SYS between GPUs of one NUMA node is no distance but a hidden tree.
 
+    A table cannot tell a virtual machine from firmware that places no slots, so both are named.
     No GPU is then called far from a NIC.
     """
     pairs: dict[tuple[int, int], Facts] = {(0, 1): {"level": "SYS"}}
-    for homes, expected in ((("0", "0"), "hidden-tree"), (("0", "1"), "far-from-nic")):
+    for homes, expected in (
+        (("0", "0"), "hidden-tree"),
+        (("0-1", "0-1"), "hidden-tree"),
+        (("0", "1"), "far-from-nic"),
+    ):
         machine = _machine(*({"numa_affinity": home} for home in homes), pairs=pairs)
         assert set(_codes(_with_nic(machine, ("SYS", "SYS")))) == {expected}
+        if expected == "hidden-tree":
+            (found,) = check(machine)
+            assert f"affinity {homes[0]}: a virtual machine" in found.evidence
+            assert "or firmware" in found.evidence and "BIOS" in found.remedy
 
 
 @pytest.mark.parametrize(

@@ -191,10 +191,14 @@ def test_nvlinks_that_no_source_states_are_named() -> None:
         assert ("no source states NVLinks" in shown) == bool(says) and says in shown
 
 
-def test_pairs_without_peer_access_rank_last() -> None:
-    """Rule: where a source says that P2P fails, a like pair with P2P is better, and it is said."""
+@pytest.mark.parametrize("fact", [("p2p_read", "CNS"), ("p2p_access", False)])
+def test_pairs_without_peer_access_rank_last(fact: tuple[str, str | bool]) -> None:
+    """Rule: where a source says that P2P fails, a like pair with P2P is better, and it is said.
+
+    nvidia-smi has it as a state of the driver, AMD's and CUDA's tests as access or none.
+    """
     topology = switched([[3]])
-    refused = PairFact("GPU0", "GPU1", Fact("p2p_read", "CNS", "smi"))
+    refused = PairFact("GPU0", "GPU1", Fact(*fact, "smi"))
     ranking = pick(replace(topology, pairs=(refused,)), 2)
     assert ranking.picks[-1].gpus == ids(0, 1)
     assert "without P2P" in text(ranking)
