@@ -95,6 +95,8 @@ _TITLE = re.compile(
     r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.+-]+)| \(Version ([\w.]+)\))?\s*$"
 )
 _DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
+# Above the table of osu_mbw_mr; further ranks are idle.
+_PAIRS = re.compile(r"# \[ pairs: (\d{1,7}) \]")
 _COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|orterun|prun|flux run|jsrun|aprun)\b.*\s(\S+)")
 _RANKS = re.compile(r"(?:^|\s)(?:-np|-n|--np|--ntasks[= ]?|-ntasks)\s*=?\s*(\d{1,7})\b")
 _NODES = re.compile(r"(?:^|\s)(?:-N|--nodes)\s*=?\s*(\d{1,6})\b")
@@ -235,6 +237,8 @@ def read_osu(source: str, lines: Iterable[Line]) -> Reading:
             table = None
         elif datatype := _DATATYPE.search(line.text):
             table.dtype = names.dtype(datatype.group(1))
+        elif pairs := _PAIRS.search(line.text):
+            table.ranks = 2 * int(pairs.group(1))
         elif columns := _osu_columns(line.text):
             table.columns = columns
             gathered.header(line.number)
@@ -319,7 +323,9 @@ def read_imb(source: str, lines: Iterable[Line]) -> Reading:
             known = {"#bytes", _OVERLAP, *_IMB_TIMES, *_COUNTS, *_IMB_RATES}
             if left_out := [name for name in state.columns if name not in known]:
                 gathered.note(line.number, f"columns that are not read: {', '.join(left_out)}")
-            run = Run(source, number, "imb", f"IMB {state.benchmark}", state.version)
+            if not state.benchmark:
+                gathered.note(line.number, "no line names the benchmark of this table")
+            run = Run(source, number, "imb", f"IMB {state.benchmark}".strip(), state.version)
             continue
         if line.text.lstrip().startswith("#"):
             state.columns = []

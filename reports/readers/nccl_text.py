@@ -275,6 +275,8 @@ class PartialTable:
     #: Number of sizes that the run was to measure; None if the log does not say.
     announced: int | None = None
     rows: list[Start] = field(default_factory=list)
+    #: True if several jobs print into this table.
+    mixed: bool = False
     average: tuple[int, float] | None = None
     out_of_bounds: tuple[int, int] | None = None
 
@@ -530,6 +532,10 @@ _DEVICE = re.compile(
 _AS_ABOVE = re.compile(r"Using devices as above: \d{1,7} ranks, group (\d{1,9})")
 _STARTING = re.compile(r"Collective test (?:starting|concluded): (.+)")
 _PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")
+_MIXED = (
+    "several jobs print into one log, as those of nccl-tests built without MPI do, and each row is"
+    " of one of them"
+)
 # A command after a shell's prompt: arguments of a script may name the collective.
 _PROMPT = re.compile(r"^(?:\S+@\S+[#$]|\$) (.+)")
 _LIBRARY = re.compile(r"(?:^#?\s*|INFO )([NR]CCL) version ?:? ?(\d\S+)")
@@ -653,7 +659,11 @@ class _Stream:
         device = _DEVICE.search(text)
         if device:
             rank, group, host, name = device.groups()
-            table.ranks.setdefault(int(group or 0), set()).add(int(rank))
+            known = table.ranks.setdefault(int(group or 0), set())
+            if int(rank) in known and not table.mixed:
+                self.note(line.number, f"rank {rank} is listed again: {_MIXED}")
+                table.mixed = True
+            known.add(int(rank))
             table.hosts[host] = table.devices[name.strip()] = None
             self._listed[int(group or 0)] = table
             return True

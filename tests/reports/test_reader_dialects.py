@@ -89,6 +89,16 @@ def test_algbw_without_a_ranks_own_part(name: str, devices: int) -> None:
     assert [note.line for note in found.notes if "not read" in note.text] == [devices + 5]
 
 
+def test_several_jobs_in_one_log_are_said() -> None:
+    """Rule: a rank that is listed twice means jobs side by side, of which each row has one."""
+    device = "#  Rank  0 Group  0 Pid {} on box1 device  0 [0x1b] Some GPU\n"
+    row = START + OUT + IN + "\n"
+    for pids, told in (([11], 0), ([11, 12, 13], 1)):
+        found = parse("".join(map(device.format, pids)) + HEAD + row * len(pids))
+        assert len(found.rows) == 2 * len(pids)
+        assert sum("rank 0 is listed again" in note.text for note in found.notes) == told
+
+
 def test_a_starred_error_is_kept_and_said() -> None:
     """Rule: RCCL's star behind a deviation loses no row and is not silent."""
     head = HEAD.replace("#wrong", " error")

@@ -136,6 +136,23 @@ def test_versions_of_osu_may_stand_in_brackets_or_be_a_forks() -> None:
     assert (row.run.version, row.bandwidth_bytes_per_s) == ("OSU 2.1", 425000.0)
 
 
+@pytest.mark.parametrize("launch", ["", "mpirun -np 16 ./osu_mbw_mr\n"])
+def test_pairs_of_osu_mbw_mr_are_its_ranks(launch: str) -> None:
+    """Rule: pairs times two take part, whatever was launched beside them."""
+    title = "# OSU MPI Multiple Bandwidth / Message Rate Test v5.7.1\n"
+    head = "# [ pairs: 4 ] [ window size: 64 ]\n# Size                  MB/s        Messages/s\n"
+    (row,) = parse(f"{launch}{title}{head}2   16.0   7962625.43\n").rows
+    assert row.ranks == 8
+
+
+def test_an_imb_table_without_its_title_is_said_to_be_unnamed() -> None:
+    """Rule: an empty name is told, as for tables of nccl-tests."""
+    found = parse("#bytes #repetitions t_min[usec] t_max[usec] t_avg[usec]\n8 1000 1.0 1.2 1.1\n")
+    (row,) = found.rows
+    assert row.collective == "" and row.run.program == "IMB"
+    assert [note.text for note in found.notes] == ["no line names the benchmark of this table"]
+
+
 def test_oneccls_point_to_point_table_is_not_imbs() -> None:
     """Rule: equal columns make no IMB table; the program is named."""
     text = "# Benchmarking: ccl_bw\n# #processes: 2\n#bytes #repetitions Mbytes/sec\n64 9 1200.5\n"

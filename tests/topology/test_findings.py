@@ -271,6 +271,7 @@ def test_management_ports_are_nobodys_nic() -> None:
         ("NVIDIA A100-SXM4-80GB", 4, 12),
         ("NVIDIA A100 80GB PCIe", 4, 0),
         ("NVIDIA H100 80GB HBM3", 5, 18),
+        ("NVIDIA H100 80GB HBM2e", 5, 0),  # the PCIe card
         ("NVIDIA H100 PCIe", 5, 0),
         ("NVIDIA H100 NVL", 5, 0),
         ("NVIDIA H200", 5, 18),
