@@ -6,6 +6,8 @@ import pytest
 
 from busbar.errors import ProbeError
 from topology.model.topology import Kind, Topology
+from topology.placement.pick import pick
+from topology.placement.text import reasons
 from topology.sources import gather, smi_nvlink, smi_p2p, smi_topo
 
 RAW = (
@@ -106,6 +108,22 @@ def test_data_direct_devices_are_rows_but_no_nics() -> None:
 def test_a_matrix_without_nvlinks_does_not_deny_them() -> None:
     """Rule: `topo -mp` never prints NV#, so that nothing follows from their absence."""
     assert _two("PIX").pair("GPU0", "GPU1", "nvlinks") is None
+
+
+@pytest.mark.parametrize(
+    ("legend", "told"),
+    [
+        ("  SYS = far\n  NODE = nearer\n", True),
+        ("  NODE = nearer\n  NV# = NVLinks\n", False),
+        ("  SOC = far\n  PIX = near\n", False),  # drivers from before there were NVLinks
+        ("", False),
+    ],
+)
+def test_a_legend_without_nvlinks_is_that_of_topo_mp(legend: str, told: bool) -> None:
+    """Rule: what a table was not asked for is said, by the map and beside figures of pick."""
+    machine = smi_topo.parse(f"GPU0 GPU1\nGPU0 X SYS\nGPU1 SYS X\n\nLegend:\n\n{legend}")
+    assert [(gap.subject, gap.call) for gap in machine.gaps] == [("GPUs", "nvlinks")] * told
+    assert ("topo -mp leaves them out" in " ".join(reasons(pick(machine, 2)))) == told
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,9 @@ def parse(text: str) -> Topology:
         if any(w.startswith("NV") for row in matrix.cells.values() for w in row.values())
         else None
     )
+    explained = "\n".join(rows[matrix.end :])
+    if none is None and re.search(r"\bNODE\s*=", explained) and "NV#" not in explained:
+        draft.gap("GPUs", "nvlinks", "the legend has no NV#, as that of topo -mp: no NVLinks told")
     for label in matrix.beyond:
         draft.gap(label, NAME, "a row without a column: the text is cut on the right")
     for at, a in enumerate(matrix.labels):
