@@ -191,6 +191,18 @@ GPU 3: NVIDIA A (UUID: GPU-3)
     assert fourth.get("nvlink_errors") == 7
 
 
+def test_counters_of_blackwells_nvlinks() -> None:
+    """Rule: errors and recoveries are added up; traffic, rates and what FEC corrected are none."""
+    counters = (
+        "Tx packets: 1000", "Rx Errors: 1", "Malformed packet Errors: 2", "Tx discards: 0",
+        "Link recovery successful events: 4", "Total link recovery events: 4",
+        "Effective Errors: 0", "Effective BER: 15e-255", "FEC Errors - 0: 36140749276",
+    )  # fmt: skip
+    rows = "".join(f"\t Link 0: {counter}\n" for counter in counters)
+    (gpu,) = smi_nvlink.parse(f"GPU 0: NVIDIA B300 SXM6 AC (UUID: GPU-1)\n{rows}").gpus
+    assert (gpu.get("nvlink_errors"), gpu.get("nvlinks")) == (7, None)
+
+
 def test_nvlink_status_without_uuid_is_read_and_prose_is_not() -> None:
     """Rule: a GPU's line without UUID counts where links follow it, and nowhere else."""
     text = (
