@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from busbar.errors import ProbeError
 from tests.topology import texts
 from topology.model.topology import Kind, Level
+from topology.placement.pick import pick
 from topology.sources import gather, hwloc, nccl_xml, smi_nvlink, smi_topo
 from topology.views.terminal import matrix_text as shown_text
 
@@ -248,6 +249,31 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
         "memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)\n       0      1\n0  18.50  19.00\n"
     )
     assert [gpu.get("host_both") for gpu in gather.parse(text).gpus] == [18.5e9, 19e9]
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_nvbandwidth_of_several_hosts_is_a_map_of_several_hosts(others: int) -> None:
+    """Rule: its rows are processes, and what is of another host is not picked as if it were here."""
+    places = [("rack1-a", 0), ("rack1-a", 1), *(("rack1-b", n) for n in range(others))]
+    text = "".join(
+        f"Process {n} ({host}): device {at}: HGX GB200 (0000000{8 + at}:01:00)\n"
+        for n, (host, at) in enumerate(places)
+    )
+    text += "\nRunning multinode_device_to_device_memcpy_read_ce.\n"
+    text += "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n"
+    text += "".join(f"{n:10}" for n in range(len(places))) + "\n"
+    for row in range(len(places)):
+        cells = ("N/A" if row == column else "798.02" for column in range(len(places)))
+        text += f"{row}" + "".join(f"{cell:>10}" for cell in cells) + "\n"
+    machine = gather.parse(text)
+    assert [host.name for host in machine.of(Kind.HOST)] == ["rack1-a", "rack1-b"][: 1 + others]
+    assert machine.gpus[-1].busid == "0009:01:00.0" and machine.gpus[0].name == "HGX GB200"
+    assert machine.pair("GPU1", machine.gpus[0].id, "bandwidth") == 798.02e9
+    if others:
+        with pytest.raises(ProbeError, match="GPUs of 2 hosts"):
+            pick(machine, 2)
+    else:
+        assert pick(machine, 2).picks[0].busbw == 798.02e9
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from busbar.errors import ProbeError
 from topology.model.device import canonical
-from topology.model.topology import Topology
+from topology.model.topology import Kind, Topology
 from topology.sources.draft import Draft
 from topology.sources.text import bounded, lines, loaded
 
@@ -22,6 +22,12 @@ _DEVICE = re.compile(
     r"pciDeviceID: "
     r"(?P<dev>[0-9a-f]{1,2}), pciDomainID:\s*(?P<dom>[0-9a-f]{1,8})| "
     r"\((?P<busid>[0-9a-f:.]{7,16})\).*)",
+    re.I,
+)
+# nvbandwidth over MPI numbers its processes, on one host or several.
+_PROCESS = re.compile(
+    r"Process ([0-9]{1,4}) \((?P<host>[^()]{1,253})\): device [0-9]{1,4}: (?P<name>[^,(]+?) "
+    r"\((?P<busid>[0-9a-f:.]{7,16})\).*",
     re.I,
 )
 _ACCESS = re.compile(r"Device=([0-9]{1,4}) (CAN|CANNOT) Access Peer Device=([0-9]{1,4})")
@@ -63,11 +69,16 @@ def parse(text: str) -> Topology:
 
 
 def _text(draft: Draft, rows: list[str]) -> None:
-    at = 0
+    at, hosts = 0, dict[str, str]()
     while at < len(rows):
         line = rows[at]
         at += 1
-        if device := _DEVICE.fullmatch(line.strip()):
+        if process := _PROCESS.fullmatch(line.strip()):
+            host = hosts.setdefault(process["host"], f"HOST{len(hosts) or ''}")
+            if host not in draft.devices:
+                draft.add(host, Kind.HOST, name=process["host"])
+            _process(draft, process, host, at)
+        elif device := _DEVICE.fullmatch(line.strip()):
             busid = device["busid"] or f"{device['dom']}:{device['bus']}:{device['dev']}"
             _gpu(draft, int(device[1]), device["name"].strip(), canonical(busid), at)
         elif access := _ACCESS.fullmatch(line.strip()):
@@ -75,6 +86,16 @@ def _text(draft: Draft, rows: list[str]) -> None:
             draft.pair(a, b, p2p_access=access[2] == "CAN")
         elif matrix := _title(line):
             at = _table(draft, matrix, rows, at)
+
+
+def _process(draft: Draft, process: re.Match[str], host: str, line: int) -> None:
+    id, busid = f"GPU{process[1]}", canonical(process["busid"])
+    known = draft.devices.get(id)
+    if known is None:
+        name = process["name"].strip()
+        draft.add(id, Kind.GPU, int(process[1]), name=name, busid=busid, parent=host, model=name)
+    elif (known.parent, known.busid) != (host, busid):
+        raise ProbeError(NAME, f"process {process[1]} is named a second time, differently", line)
 
 
 def _title(line: str) -> _Matrix | None:
