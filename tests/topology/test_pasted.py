@@ -253,7 +253,7 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
 
 @pytest.mark.parametrize("others", [0, 2])
 def test_nvbandwidth_of_several_hosts_is_a_map_of_several_hosts(others: int) -> None:
-    """Rule: its rows are processes, and what is of another host is not picked as if it were here."""
+    """Rule: its rows are processes, and a GPU of another host is not picked as if it were here."""
     places = [("rack1-a", 0), ("rack1-a", 1), *(("rack1-b", n) for n in range(others))]
     text = "".join(
         f"Process {n} ({host}): device {at}: HGX GB200 (0000000{8 + at}:01:00)\n"
