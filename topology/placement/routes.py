@@ -9,7 +9,7 @@ pair.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from statistics import median
 
@@ -351,7 +351,7 @@ class DirectedLinks:
                 place = self._number.setdefault((hop.a, hop.b, hop.kind), len(self._number))
                 if place == len(self.hops):
                     least = self._least.get((hop.a, hop.b, hop.kind))
-                    known = hop if least is None else replace(hop, bandwidth=least, assumed=False)
+                    known = hop if least is None else Hop(hop.a, hop.b, "measured", least)
                     self.hops.append(known)
                 crossed.append(place)
         self._crossed[flow] = tuple(crossed) if route else None
