@@ -687,24 +687,39 @@ def _span(rates: Iterator[float]) -> str:
 
 
 def unlike(topology: Topology) -> list[Finding]:
-    """Find pairs of GPUs with less than 3/4 of the rate of the other pairs of their class."""
-    from topology.model.measured import matrix, slow
+    """Find pairs of GPUs with less than 3/4 of the rate of the other pairs of their class.
+
+    Where no source says what connects pairs, they may be of several classes; this is said.
+    """
+    from topology.model.measured import Slow, matrix, slow
 
     cells = matrix(topology, "bandwidth")
     gpus = {gpu.id for gpu in topology.gpus}
     between = {pair: cell for pair, cell in cells.items() if {*pair} <= gpus}
-    slow_pairs = [
-        s for s in slow(topology, between, True) if s.estimate.value < _UNLIKE * s.typical
-    ]
-    if not slow_pairs:
-        return []
-    texts = [
-        (f"{s.a}-{s.b}", f"{s.estimate.value / 1e9:.3g} of {s.typical / 1e9:.3g} GB/s ({s.kind})")
-        for s in slow_pairs
-    ]
-    harm = 1 - min(s.estimate.value / s.typical for s in slow_pairs)
+    groups: dict[bool, list[Slow]] = {True: [], False: []}
+    for pair in slow(topology, between, True):
+        if pair.estimate.value < _UNLIKE * pair.typical:
+            groups[pair.kind != "?"].append(pair)
     remedy = "look at the two devices' links; measure again with nothing else running"
-    return _pairs("pair-slow", harm, texts, "pairs slower than others of their class", remedy)
+    findings = []
+    for known, pairs in groups.items():
+        texts = [
+            (
+                f"{s.a}-{s.b}",
+                f"{s.estimate.value / 1e9:.3g} of {s.typical / 1e9:.3g} GB/s"
+                + f" ({s.kind})" * known,
+            )
+            for s in pairs
+        ]
+        lost = 1 - min((s.estimate.value / s.typical for s in pairs), default=1.0)
+        findings += _pairs(
+            "pair-slow",
+            lost if known else lost / 2,
+            texts,
+            f"pairs slower than others{' of their class' if known else ', perhaps by design'}",
+            remedy if known else f"{_WAY}. Pairs of one class differ little: {remedy}",
+        )
+    return findings
 
 
 PEER_RULES = (p2p, measured, unlike)

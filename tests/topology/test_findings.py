@@ -242,15 +242,22 @@ def test_measured_below_the_class_of_the_link(facts: Facts, model: str, codes: s
         assert "GB/s measured in 2 direction(s)" in one.evidence and "expected" in one.evidence
 
 
-def test_a_pair_below_its_likes() -> None:
-    """Rule: one pair at two thirds of what the others of its class measured is named."""
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_pair_below_its_likes(stated: bool) -> None:
+    """Rule: one pair at two thirds of what the others of its class measured is named.
+
+    Where no source says what connects pairs, they are not said to be of one class.
+    """
+    facts: Facts = {"level": "PIX"} if stated else {}
     pairs: dict[tuple[int, int], Facts] = {
-        (a, b): {"level": "PIX", "bandwidth": 8e9 if {a, b} == {1, 2} else 12e9}
+        (a, b): facts | {"bandwidth": 8e9 if {a, b} == {1, 2} else 12e9}
         for a in range(4) for b in range(4) if a != b
     }  # fmt: skip
     found = check(_machine(*({} for _ in range(4)), pairs=pairs))
     assert {f.code for f in found} == {"pair-slow"}
     assert set(found[0].subjects) == {"GPU1-GPU2", "GPU2-GPU1"}
+    assert ("of their class" in found[0].summary) == stated == ("(PIX)" in found[0].evidence)
+    assert ("perhaps by design" in found[0].summary) == ("topo -m" in found[0].remedy) != stated
 
 
 def test_management_ports_are_nobodys_nic() -> None:

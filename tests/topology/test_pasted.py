@@ -251,6 +251,29 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
     assert [gpu.get("host_both") for gpu in gather.parse(text).gpus] == [18.5e9, 19e9]
 
 
+@pytest.mark.parametrize(
+    ("buses", "fast"), [((0xC1, 0x01, 0x21), (0, 1)), ((0x01, 0x21, 0xC1), (1, 2))]
+)
+def test_gpus_of_a_log_in_cudas_order_are_numbered_by_bus(
+    buses: tuple[int, ...], fast: tuple[int, int]
+) -> None:
+    """Rule: GPU0 is the first by bus id from every source, as CUDA_VISIBLE_DEVICES wants it.
+
+    CUDA's own order has the fastest first; where it differs, a gap tells the numbers of the log.
+    """
+    text = "".join(
+        f"Device: {n}, Some GPU, pciBusID: {bus:x}, pciDeviceID: 0, pciDomainID:0\n"
+        for n, bus in enumerate(buses)
+    )
+    text += "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n   D\\D  0  1  2\n"
+    text += " 0 800.00 10.80 10.30\n 1 10.80 800.00 52.30\n 2 10.20 52.30 800.00\n"
+    machine = gather.parse(text)
+    assert [gpu.busid for gpu in machine.gpus] == [f"0000:{bus:02x}:00.0" for bus in sorted(buses)]
+    assert pick(machine, 2).picks[0].gpus == tuple(f"GPU{n}" for n in fast)
+    told = " ".join(gap.reason for gap in machine.gaps)
+    assert ("device 0 is GPU2, 1 is GPU0, 2 is GPU1" in told) == (told != "") == (buses[0] == 0xC1)
+
+
 @pytest.mark.parametrize("others", [0, 2])
 def test_nvbandwidth_of_several_hosts_is_a_map_of_several_hosts(others: int) -> None:
     """Rule: its rows are processes, and a GPU of another host is not picked as if it were here."""

@@ -1,13 +1,14 @@
 """Measured matrices in logs of CUDA's p2pBandwidthLatencyTest and nvbandwidth (text, JSON).
 
-The logs number devices in CUDA's order; bus ids, if a log has them, connect them to the map.
+The logs number devices in CUDA's order, by default the fastest first. If a log has bus ids, GPUs
+are numbered in the order of these, as by other sources.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbar.errors import ProbeError
 from topology.model.device import canonical
@@ -65,7 +66,25 @@ def parse(text: str) -> Topology:
         _text(draft, lines(NAME, text))
     if not draft.devices:
         raise ProbeError(NAME, "no bandwidth or latency matrix between GPUs, and no device list")
+    _number_by_bus(draft)
     return draft.build()
+
+
+def _number_by_bus(draft: Draft) -> None:
+    """Number the GPUs in the order of their bus ids, if all are known and CUDA's order differs."""
+    gpus = [device for device in draft.devices.values() if device.kind is Kind.GPU]
+    if len(gpus) < len(draft.devices) or any(gpu.busid is None for gpu in gpus):
+        return  # over MPI the numbers are processes
+    ordered = sorted(gpus, key=lambda gpu: gpu.busid or "")
+    if ordered == sorted(gpus, key=lambda gpu: gpu.index or 0):
+        return
+    new = {gpu.id: f"GPU{n}" for n, gpu in enumerate(ordered)}
+    draft.devices = {
+        new[gpu.id]: replace(gpu, id=new[gpu.id], index=n) for n, gpu in enumerate(ordered)
+    }
+    draft.pairs = [replace(pair, a=new[pair.a], b=new[pair.b]) for pair in draft.pairs]
+    told = ", ".join(f"{gpu.index} is {new[gpu.id]}" for gpu in gpus)
+    draft.gap("GPUs", "numbers", f"by bus id device {told}: CUDA has the fastest first")
 
 
 def _text(draft: Draft, rows: list[str]) -> None:
