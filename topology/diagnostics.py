@@ -363,7 +363,13 @@ def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
     # NCCL's XML leaves out links that are down, so compare with GPUs of the same architecture.
     kinds = {gpu.get("sm") for gpu, n in known.items() if n} - {None}
     bare = [gpu for gpu in group if gpu not in known and not wired.get(gpu.id)]
-    known |= {gpu: 0 for gpu in bare if gpu.get("sm") in kinds}
+    # A matrix states for each pair whether it has NVLinks.
+    apart = [
+        gpu
+        for gpu in bare
+        if known and all(topology.pair(gpu.id, other.id, "nvlinks") == 0 for other in known)
+    ]
+    known |= {gpu: 0 for gpu in bare if gpu.get("sm") in kinds or gpu in apart}
     # A GPU whose links are all down has no bridge. This is a fault only if others have one.
     down = {
         gpu: d for gpu in known if isinstance(d := gpu.get("nvlinks_down"), tuple) and known[gpu]
@@ -376,6 +382,8 @@ def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
     evidence = listing((gpu.id, f"{n} NVLinks up") for gpu, n in known.items())
     for gpu, numbers in down.items():
         evidence += f"; {gpu.id}: link {', '.join(map(str, numbers))} down"
+    if apart and not likes(topology):
+        evidence += "; no source names the models, and a model without NVLink has none by design"
     return [
         Finding(
             "nvlink-down",
@@ -476,7 +484,7 @@ def far_from_nic(topology: Topology) -> list[Finding]:
 
 
 def flat(topology: Topology) -> list[Finding]:
-    """Find a virtual machine that hides its PCIe tree: all pairs are SYS, but share NUMA nodes."""
+    """Find a hidden PCIe tree, as of virtual machines: all pairs are SYS, but share NUMA nodes."""
     gpus = topology.gpus
     homes = {gpu.get("numa_affinity") for gpu in gpus}
     if len(gpus) < 2 or len(homes) >= len(gpus) or None in homes:
@@ -488,9 +496,10 @@ def flat(topology: Topology) -> list[Finding]:
     return [
         Finding("hidden-tree", 0.3, tuple(gpu.id for gpu in gpus),
         "every pair is SYS, though GPUs share NUMA nodes",
-                f"{pairs} pairs SYS on {len(homes)} NUMA node(s): a virtual machine without "
-                f"the PCIe tree",
-                "give NCCL the provider's topology (NCCL_TOPO_FILE), or pass the tree through")
+                f"{pairs} pair(s) SYS with NUMA affinity {', '.join(sorted(map(str, homes)))}: "
+                "a virtual machine without the PCIe tree, or firmware that places no slots",
+                "virtual machine: give NCCL the provider's topology (NCCL_TOPO_FILE) or pass the "
+                "tree through; else look for NUMA settings in the BIOS (ACPI SRAT, NPS)")
     ]  # fmt: skip
 
 
@@ -651,7 +660,7 @@ def _slow_pairs(topology: Topology) -> Iterator[_Short]:
         guess = " (assumed)" * any(
             hop.assumed for hop in topology.route(a, b) if hop.bandwidth == promised
         )
-        promised *= 1 if _peers(topology, a, b) else _STAGED
+        promised *= 1 if topology.peers(a, b) else _STAGED
         if cell.value < _SHARE * promised:
             yield _Short(_class(topology, a, b), f"{a}-{b}", cell.value, promised, guess)
 
@@ -666,12 +675,6 @@ def _slow_copies(topology: Topology) -> Iterator[_Short]:
                 yield _Short(f"{words} the host", gpu.id, rate, min(way), "")
 
 
-def _peers(topology: Topology, a: str, b: str) -> bool:
-    """True unless a source states that two GPUs cannot access each other's memory."""
-    read, access = topology.pair(a, b, "p2p_read"), topology.pair(a, b, "p2p_access")
-    return access is not False and read in (None, "OK", "U")
-
-
 def _class(topology: Topology, a: str, b: str) -> str:
     text = topology.relation(a, b).text
     return "GPU to GPU" if text in ("?", "") else text
@@ -684,24 +687,39 @@ def _span(rates: Iterator[float]) -> str:
 
 
 def unlike(topology: Topology) -> list[Finding]:
-    """Find pairs of GPUs with less than 3/4 of the rate of the other pairs of their class."""
-    from topology.model.measured import matrix, slow
+    """Find pairs of GPUs with less than 3/4 of the rate of the other pairs of their class.
+
+    Where no source says what connects pairs, they may be of several classes; this is said.
+    """
+    from topology.model.measured import Slow, matrix, slow
 
     cells = matrix(topology, "bandwidth")
     gpus = {gpu.id for gpu in topology.gpus}
     between = {pair: cell for pair, cell in cells.items() if {*pair} <= gpus}
-    slow_pairs = [
-        s for s in slow(topology, between, True) if s.estimate.value < _UNLIKE * s.typical
-    ]
-    if not slow_pairs:
-        return []
-    texts = [
-        (f"{s.a}-{s.b}", f"{s.estimate.value / 1e9:.3g} of {s.typical / 1e9:.3g} GB/s ({s.kind})")
-        for s in slow_pairs
-    ]
-    harm = 1 - min(s.estimate.value / s.typical for s in slow_pairs)
+    groups: dict[bool, list[Slow]] = {True: [], False: []}
+    for pair in slow(topology, between, True):
+        if pair.estimate.value < _UNLIKE * pair.typical:
+            groups[pair.kind != "?"].append(pair)
     remedy = "look at the two devices' links; measure again with nothing else running"
-    return _pairs("pair-slow", harm, texts, "pairs slower than others of their class", remedy)
+    findings = []
+    for known, pairs in groups.items():
+        texts = [
+            (
+                f"{s.a}-{s.b}",
+                f"{s.estimate.value / 1e9:.3g} of {s.typical / 1e9:.3g} GB/s"
+                + f" ({s.kind})" * known,
+            )
+            for s in pairs
+        ]
+        lost = 1 - min((s.estimate.value / s.typical for s in pairs), default=1.0)
+        findings += _pairs(
+            "pair-slow",
+            lost if known else lost / 2,
+            texts,
+            f"pairs slower than others{' of their class' if known else ', perhaps by design'}",
+            remedy if known else f"{_WAY}. Pairs of one class differ little: {remedy}",
+        )
+    return findings
 
 
 PEER_RULES = (p2p, measured, unlike)

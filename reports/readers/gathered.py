@@ -67,16 +67,18 @@ def message_row(
     collective: str,
     message: int,
     ranks: int | None,
+    per_rank: bool = False,
     **fields: Any,
 ) -> Measurement | str:
     """Make a row of a log that counts one rank's ``message``, with the collective's size and rates.
 
-    ``fields``: the other fields of the row. Returns a reason as text if there is no time or rate.
+    ``per_rank``: the collective handles ranks x ``message`` whatever its name. ``fields``: the
+    other fields of the row. Returns a reason as text if there is no time or rate.
     """
     seconds = fields.get("time_s")
     if seconds is None and not fields.keys() & {"bandwidth_bytes_per_s", "messages_per_s"}:
         return "no column of a time or a rate"
-    size = names.whole(collective, message, ranks)
+    size = names.whole("allgather" if per_rank else collective, message, ranks)
     algbw, busbw = names.rates(collective, ranks, size, seconds)
     return Measurement(
         run=run,

@@ -8,11 +8,14 @@ all-to-all handles P times as much; the last column is the deviation over ranks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil, floor
 from typing import Any
 
+from msgspec.structs import replace
+
 from reports.readers import names
-from reports.readers.gathered import Gathered, figure, fixed, message_row, signed
+from reports.readers.gathered import Gathered, Printed, figure, fixed, message_row, signed, span
 from reports.readers.text import Line
 from reports.records.measurement import Measurement, Reading, Run
 from reports.records.metrics import PURE
@@ -88,8 +91,12 @@ def _oneccl_row(
     )
 
 
-_TITLE = re.compile(r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
+_TITLE = re.compile(
+    r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.+-]+)| \(Version ([\w.]+)\))?\s*$"
+)
 _DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
+# Above the table of osu_mbw_mr; further ranks are idle.
+_PAIRS = re.compile(r"# \[ pairs: (\d{1,7}) \]")
 _COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|orterun|prun|flux run|jsrun|aprun)\b.*\s(\S+)")
 _RANKS = re.compile(r"(?:^|\s)(?:-np|-n|--np|--ntasks[= ]?|-ntasks)\s*=?\s*(\d{1,7})\b")
 _NODES = re.compile(r"(?:^|\s)(?:-N|--nodes)\s*=?\s*(\d{1,6})\b")
@@ -101,6 +108,7 @@ _COLUMN = re.compile(
     r"[A-Za-z][\w.]*)*\s?\((?:us|MB/s|%)\)"
 )
 _FAILED = "validation failed; of how many elements is not said, so one is counted as wrong"
+_MULTI = re.compile("multi", re.IGNORECASE)
 _POINT_TO_POINT = {"latency", "multithreadedlatency", "bandwidth", "bidirectional_bandwidth"}
 _OSU_SECONDS = {"avglatency": "time_s", "latency": "time_s", "minlatency": "min_s"}
 _OSU_SECONDS |= {"maxlatency": "max_s", "p99taillat": "p99_s"}
@@ -144,14 +152,17 @@ class _OsuTable:
     """State of the table of one benchmark while it is read."""
 
     def __init__(self, source: str, number: int, title: re.Match[str], ranks: int | None) -> None:
-        model, name, version = title.groups()
-        self.collective = _osu_collective(model, name)
-        one_sided = "_" in model
-        self.ranks = 2 if one_sided or names.blocking(self.collective) in _POINT_TO_POINT else ranks
+        model, name, version, old_version = title.groups()
+        plain, _, accelerator = model.partition("-")
+        library, _, operation = plain.partition("_")
+        self.collective = _osu_collective(operation, name)
+        two = names.blocking(self.collective) in _POINT_TO_POINT
+        two = two or (operation != "" and not _MULTI.match(name))
+        self.ranks = 2 if two else ranks
         program = f"OSU {model} {name}"
-        self.run = Run(source, number, "osu", program, f"OSU {version or ''}".strip())
-        model = model.partition("_")[0]
-        self.transport = {"MPI-CUDA": "cuda", "MPI-ROCM": "rocm"}.get(model, model.lower())
+        version = f"OSU {version or old_version or ''}".strip()
+        self.run = Run(source, number, "osu", program, version)
+        self.transport = (accelerator if library == "MPI" and accelerator else library).lower()
         self.dtype = ""
         self.columns: list[str] = []
 
@@ -198,14 +209,14 @@ class _OsuTable:
         return f"columns that are not read: {', '.join(names)}" if names else ""
 
 
-def _osu_collective(model: str, title: str) -> str:
+def _osu_collective(operation: str, title: str) -> str:
     """The collective in a title; for other benchmarks (``MPI_Get latency``) the whole name."""
-    _, _, operation = model.partition("_")
-    if operation or title.lower().startswith("multi"):
+    if operation or _MULTI.match(title):
         return names.collective(f"{operation} {title}")
-    name = re.sub(r" (?:Latency|Personalized Exchange)\b", "", title)
-    alone = not name or name.lower() in ("persistent", "non-blocking")
-    return names.collective(title if alone else name)
+    title, persistent = re.subn(r" ?\bPersistent\b ?", " ", title, flags=re.I)
+    name = re.sub(r" (?:Latency|Personalized Exchange)\b", "", f" {title.strip()}").strip()
+    alone = not name or name.lower() == "non-blocking"
+    return names.collective("persistent " * persistent + (title.strip() if alone else name))
 
 
 def read_osu(source: str, lines: Iterable[Line]) -> Reading:
@@ -226,6 +237,8 @@ def read_osu(source: str, lines: Iterable[Line]) -> Reading:
             table = None
         elif datatype := _DATATYPE.search(line.text):
             table.dtype = names.dtype(datatype.group(1))
+        elif pairs := _PAIRS.search(line.text):
+            table.ranks = 2 * int(pairs.group(1))
         elif columns := _osu_columns(line.text):
             table.columns = columns
             gathered.header(line.number)
@@ -244,7 +257,8 @@ def read_osu(source: str, lines: Iterable[Line]) -> Reading:
 
 
 _SUITE = re.compile(r"#\s*Intel ?\(R\) MPI Benchmark(?:s| Suite)?,? ?(?:V(?:ersion)? ?)?([\w. ]+)?")
-_NAME = re.compile(r"#\s*Benchmarking\s+(\S+)")
+# oneCCL writes a colon; its point-to-point tables have columns of the same names.
+_NAME = re.compile(r"#\s*Benchmarking(:?)\s+(\S+)")
 _FACTS = {
     "ranks": re.compile(r"#\s*#processes\s*=\s*(\d{1,7})|#\s*\(\s*\d+ groups of (\d{1,7}) proc"),
     "reductions": re.compile(r"#\s*MPI_Datatype for reductions\s*:\s*(\w+)"),
@@ -258,7 +272,8 @@ _IMB_TIMES = {"t[usec]": "time_s", "t_avg[usec]": "time_s", "t_min[usec]": "min_
 _IMB_TIMES |= {"t_max[usec]": "max_s"}
 # For non-blocking collectives; t_ovrl includes IMB's own computation.
 _IMB_TIMES |= {"t_pure[usec]": "time_s", "t_ovrl[usec]": "overall_s", "t_CPU[usec]": "compute_s"}
-_IMB_RATES = {"Mbytes/sec": ("bandwidth_bytes_per_s", 1e6), "Msg/sec": ("messages_per_s", 1.0)}
+_MBYTES = "Mbytes/sec"
+_IMB_RATES = {_MBYTES: ("bandwidth_bytes_per_s", 1e6), "Msg/sec": ("messages_per_s", 1.0)}
 _OVERLAP = "overlap[%]"
 _COUNTS = {"defects": "wrong", "#repetitions": "iterations"}
 
@@ -269,6 +284,8 @@ class _ImbState:
     def __init__(self) -> None:
         self.version = ""
         self.benchmark = ""
+        #: True below the title of another program's table.
+        self.foreign = False
         self.facts: dict[str, str] = {}
         self.columns: list[str] = []
 
@@ -290,28 +307,75 @@ def read_imb(source: str, lines: Iterable[Line]) -> Reading:
     """Read all IMB tables in a log. IMB counts one rank's message; ``size`` is the collective's."""
     gathered = Gathered(source)
     state, number, run = _ImbState(), -1, Run(source, 0, "imb")
+    rated: dict[int, list[Mapping[str, str]]] = {}  # by run, the cells of rows with Mbytes/sec
     for line in lines:
         if name := _NAME.search(line.text):
-            state.benchmark, state.columns = name.group(1), []
+            state.benchmark, state.columns = name.group(2), []
+            state.foreign = name.group(1) != ""
             state.facts.pop("ranks", None)
             continue
         if state.take(line.text):
             continue
-        if "#repetitions" in line.text and MARK not in line.text:
+        if "#repetitions" in line.text and MARK not in line.text and not state.foreign:
             text = re.sub(r"(?<=\S)#", " #", line.text).replace("overlap [%]", _OVERLAP)
             state.columns, number = text.split(), number + 1
             gathered.header(line.number)
             known = {"#bytes", _OVERLAP, *_IMB_TIMES, *_COUNTS, *_IMB_RATES}
             if left_out := [name for name in state.columns if name not in known]:
                 gathered.note(line.number, f"columns that are not read: {', '.join(left_out)}")
-            run = Run(source, number, "imb", f"IMB {state.benchmark}", state.version)
+            if not state.benchmark:
+                gathered.note(line.number, "no line names the benchmark of this table")
+            run = Run(source, number, "imb", f"IMB {state.benchmark}".strip(), state.version)
             continue
         if line.text.lstrip().startswith("#"):
             state.columns = []
         tokens = line.text.split()
         if state.columns and tokens and tokens[0].isdecimal():
             gathered.take(line.number, _imb_row(run, line.number, tokens, state))
+            if _MBYTES in state.columns:
+                cells = dict(zip(state.columns, tokens, strict=False))
+                rated.setdefault(number, []).append(cells)
+    binary = {number for number, rows in rated.items() if _has_binary_megabytes(rows)}
+    gathered.rows = [_in_binary(r) if r.run.number in binary else r for r in gathered.rows]
     return gathered.close()
+
+
+def _in_binary(row: Measurement) -> Measurement:
+    rate = row.bandwidth_bytes_per_s
+    return row if rate is None else replace(row, bandwidth_bytes_per_s=rate * 2**20 / 1e6)
+
+
+def _has_binary_megabytes(rows: Iterable[Mapping[str, str]]) -> bool:
+    """True if ``Mbytes/sec`` of a table counts 2^20 bytes, as up to IMB 4, by sizes and times.
+
+    A rate is a whole multiple of size / largest time: 2 for Sendrecv, 4 for Exchange. Rows whose
+    digits allow only one of the two units decide; without any the unit is 10^6.
+    """
+    votes = 0
+    for cells in rows:
+        multiple = _multiple(cells)
+        if multiple is not None:
+            votes += _holds_whole(multiple.scaled(2**20 / 1e6)) - _holds_whole(multiple)
+    return votes > 0
+
+
+def _multiple(cells: Mapping[str, str]) -> Printed | None:
+    """How many times size / time the rate of a row is, in units of 10^6; None if unknown."""
+    rate, time = span(cells.get(_MBYTES, "")), None
+    for column in ("t_max[usec]", "t[usec]"):
+        time = time or span(cells.get(column, ""))
+    size = figure(cells.get("#bytes", ""))
+    messages = span(cells.get("Msg/sec", ""))
+    if time is None and messages is not None and messages.low > 0:
+        time = Printed(1e6 / messages.high, 1e6 / messages.low)
+    if rate is None or time is None or not size:
+        return None
+    return Printed(rate.low * time.low / size, rate.high * time.high / size)
+
+
+def _holds_whole(interval: Printed) -> bool:
+    """True if a positive whole number is in the interval."""
+    return floor(interval.high) >= max(1, ceil(interval.low))
 
 
 def _imb_row(run: Run, line: int, tokens: list[str], state: _ImbState) -> Measurement | str:
@@ -338,6 +402,8 @@ def _imb_row(run: Run, line: int, tokens: list[str], state: _ImbState) -> Measur
         collective,
         int(figures.get("#bytes", 0)),
         int(get("ranks", 0)) or None,
+        # IMB_reduce_scatter_block.c: each rank receives #bytes; OSU's test counts the whole vector.
+        per_rank=state.benchmark.lower().endswith("reduce_scatter_block"),
         transport="mpi",
         dtype=names.dtype(get("reductions" if reduces else "dtype", "")),
         op=get("op", "").lower() if reduces else "",

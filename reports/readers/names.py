@@ -27,8 +27,8 @@ _PLAIN = {"broadcast", "reduce", "sendrecv", "hypercube"}
 #: The known collectives.
 KNOWN = _SHARED | _PLAIN | {"allreduce", "barrier"}
 # Collectives for which OSU's and IMB's sizes are one rank's part.
-_PER_RANK = {"allgather", "allgatherv", "alltoall", "alltoallv", "gather", "gatherv"}
-_PER_RANK |= {"scatter", "scatterv"}
+_PER_RANK = {"allgather", "allgatherv", "alltoall", "alltoallv", "alltoallw"}
+_PER_RANK |= {"gather", "gatherv", "scatter", "scatterv"}
 _DTYPES = {
     "mpi_char": "int8",
     "mpi_signed_char": "int8",

@@ -17,7 +17,7 @@ from math import isclose, isfinite
 from msgspec.structs import replace
 
 from reports.readers import names
-from reports.readers.gathered import agreed, contradiction, span
+from reports.readers.gathered import Printed, agreed, contradiction, span
 from reports.readers.text import Line
 from reports.records.measurement import Measurement, Note, Reading, Run
 from reports.records.metrics import CPU, PLACEMENT
@@ -275,6 +275,8 @@ class PartialTable:
     #: Number of sizes that the run was to measure; None if the log does not say.
     announced: int | None = None
     rows: list[Start] = field(default_factory=list)
+    #: True if several jobs print into this table.
+    mixed: bool = False
     average: tuple[int, float] | None = None
     out_of_bounds: tuple[int, int] | None = None
 
@@ -302,6 +304,9 @@ def rows_of(
         text = f"taken for {collective} by {by}" if collective else "it stays empty"
         text = f"no line names the collective of this table: {text}"
         guesses.setdefault(text, []).append(table.rows[0].line)
+    unit_s = _unit_s(source, table, notes)
+    if collective in ("", *_OWN_PART) and _restate(table, unit_s):
+        notes.append(Note(source, table.rows[0].line, _RESTATED))
     ranks, factor = _ranks(source, table, collective, notes)
     run = Run(
         source,
@@ -313,7 +318,6 @@ def rows_of(
         tuple(table.hosts),
         tuple(table.devices),
     )
-    unit_s = _unit_s(source, table, notes)
     rows = []
     for start in table.rows:
         for half in range(start.first // len(start.header.half), start.header.halves):
@@ -330,6 +334,44 @@ def rows_of(
     _check_average(source, table, rows, notes)
     _check_values(source, table, rows, notes)
     return rows
+
+
+#: Until June 2020 nccl-tests left each rank's own part out of these algbw (its issue 45).
+_OWN_PART = ("allgather", "reduce_scatter")
+_RESTATED = (
+    "this version of nccl-tests leaves each rank's own part out of algbw (until 2020), so algbw is"
+    " given as size / time; busbw is as printed"
+)
+
+
+def _restate(table: PartialTable, unit_s: float) -> bool:
+    """Put size / time in place of algbw that leave out a rank's own part; False if none do.
+
+    They are (n - 1)/n of size / time, and busbw is the same. Rows with too few digits to tell
+    follow the others.
+    """
+    world = table.size_of_world()
+    least, most = ((world - 1) / world,) * 2 if world else (0.5, 1.0)
+    votes, restated = 0, []
+    for start in table.rows:
+        for half in range(start.first // len(start.header.half), start.header.halves):
+            cells = _cells(start, half)
+            time, printed, bus = (span(cells.get(n, "")) for n in ("time", "algbw", "busbw"))
+            if time is None or printed is None or bus is None or time.low <= 0:
+                continue
+            rate = Printed(start.size / time.high, start.size / time.low).scaled(1 / unit_s / 1e9)
+            part = Printed(rate.low * least, rate.high * most)
+            old = printed.meets(bus) and printed.meets(part)
+            votes += old - printed.meets(rate)
+            if old:
+                restated.append((start, half, start.size / float(cells["time"]) / unit_s / 1e9))
+    if votes <= 0:
+        return False
+    for start, half, algbw in restated:
+        width = len(start.header.half)
+        at = half * width - start.first + start.header.half.index("algbw")
+        start.cells[at] = f"{algbw:.9g}"
+    return True
 
 
 def _cells(start: Start, half: int) -> dict[str, str]:
@@ -490,6 +532,10 @@ _DEVICE = re.compile(
 _AS_ABOVE = re.compile(r"Using devices as above: \d{1,7} ranks, group (\d{1,9})")
 _STARTING = re.compile(r"Collective test (?:starting|concluded): (.+)")
 _PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")
+_MIXED = (
+    "several jobs print into one log, as those of nccl-tests built without MPI do, and each row is"
+    " of one of them"
+)
 # A command after a shell's prompt: arguments of a script may name the collective.
 _PROMPT = re.compile(r"^(?:\S+@\S+[#$]|\$) (.+)")
 _LIBRARY = re.compile(r"(?:^#?\s*|INFO )([NR]CCL) version ?:? ?(\d\S+)")
@@ -613,7 +659,11 @@ class _Stream:
         device = _DEVICE.search(text)
         if device:
             rank, group, host, name = device.groups()
-            table.ranks.setdefault(int(group or 0), set()).add(int(rank))
+            known = table.ranks.setdefault(int(group or 0), set())
+            if int(rank) in known and not table.mixed:
+                self.note(line.number, f"rank {rank} is listed again: {_MIXED}")
+                table.mixed = True
+            known.add(int(rank))
             table.hosts[host] = table.devices[name.strip()] = None
             self._listed[int(group or 0)] = table
             return True

@@ -85,6 +85,7 @@ def _failure(source: str, line: Line) -> Note:
 #: Patterns and names of programs whose output is recognised but cannot be read.
 _UNREAD: tuple[tuple[str, str], ...] = (
     (r"^\|\s*Stage\s*\|\s*# iterations|\bucx_perftest\b", "UCX's ucx_perftest"),
+    (r"^# Benchmarking: ccl_(?:bw|latency)\b", "oneCCL's point-to-point benchmark's"),
     (r"\bucc_perftest\b|^Collective:\s+\w+\s*\n\s*Memory type:", "UCC's ucc_perftest"),
     (r"^\[ *ID\] +Interval +Transfer", "iperf's or iperf3's"),
     (r"^sockperf(?:\[|:)", "sockperf's"),

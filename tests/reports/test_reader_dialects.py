@@ -60,6 +60,45 @@ def test_rows_of_that_time_without_their_header() -> None:
     assert any("milliseconds" in note.text for note in found.notes)
 
 
+@pytest.mark.parametrize("name", ["all_gather_perf", "reduce_scatter_perf", ""])
+@pytest.mark.parametrize("devices", [4, 0])
+def test_algbw_without_a_ranks_own_part(name: str, devices: int) -> None:
+    """Rule: until 2020 all-gather's and reduce-scatter's algbw was (n - 1)/n of size / time.
+
+    Such a table is whole: busbw is as printed, algbw is size / time, and that is said. A row that
+    fits neither is refused.
+    """
+    listed = "".join(
+        f"#   Rank  {n} Pid 1 on box1 device  {n} [0x0a] GPU\n" for n in range(devices)
+    )
+    head = "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw"
+    rows = (
+        "         256            16   float    30.00    0.01    0.01  0e+00    30.00    0.01    0.01  0e+00\n"
+        "    33554432       2097152   float    300.0   83.89   83.89  0e+00    310.0   81.18   81.18  0e+00\n"
+        "    67108864       4194304   float    600.0   83.89   83.89  0e+00    610.0   81.18   82.51  0e+00\n"
+    )
+    found = parse(f"$ ./{name} -b 1\n{listed}{head}  error\n{rows}")
+    assert [(row.size, row.placement) for row in found.rows][2:] == [
+        (33554432, "out"), (33554432, "in"), (67108864, "out"),
+    ]  # fmt: skip
+    last = found.rows[-1]
+    assert last.algbw_bytes_per_s == pytest.approx(67108864 / 600e-6)
+    assert last.busbw_bytes_per_s == pytest.approx(83.89e9)
+    assert last.ranks == 4
+    assert any("own part" in note.text for note in found.notes)
+    assert [note.line for note in found.notes if "not read" in note.text] == [devices + 5]
+
+
+def test_several_jobs_in_one_log_are_said() -> None:
+    """Rule: a rank that is listed twice means jobs side by side, of which each row has one."""
+    device = "#  Rank  0 Group  0 Pid {} on box1 device  0 [0x1b] Some GPU\n"
+    row = START + OUT + IN + "\n"
+    for pids, told in (([11], 0), ([11, 12, 13], 1)):
+        found = parse("".join(map(device.format, pids)) + HEAD + row * len(pids))
+        assert len(found.rows) == 2 * len(pids)
+        assert sum("rank 0 is listed again" in note.text for note in found.notes) == told
+
+
 def test_a_starred_error_is_kept_and_said() -> None:
     """Rule: RCCL's star behind a deviation loses no row and is not silent."""
     head = HEAD.replace("#wrong", " error")

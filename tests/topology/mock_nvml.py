@@ -18,6 +18,8 @@ from typing import Any
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MACHINES = sorted(path.stem for path in (HERE / "machines").glob("*.yaml"))
+#: NVML's numbers of NVLink's generations (nvmlNvlinkVersion_enum): 2.0, 3.1, 4.0, 5.0.
+VERSIONS = {2: 2, 3: 5, 4: 6, 5: 7}
 LEVELS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
 NVSWITCH, GPU_PEER = 2, 0
 
@@ -70,7 +72,7 @@ def answers(machine: dict[str, Any]) -> dict[str, Any]:
             up = link not in gpus[n].get("links_down", [])
             row = {
                 "up": int(up),
-                "version": machine.get("nvlink_version", 3),
+                "version": VERSIONS[machine.get("nvlink_version", 3)],
                 "type": kind,
                 "peer": peer,
             }

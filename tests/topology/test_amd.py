@@ -25,6 +25,13 @@ def test_rocm_smi_states_links_hops_and_numa_nodes() -> None:
     assert topology.pair("GPU2", "GPU1", "link_hops") == 3
 
 
+@pytest.mark.parametrize(("weight", "cell"), [(13, "NV1"), (15, "NV1"), (30, "?"), (45, "?")])
+def test_xgmi_over_another_gpu_is_no_link(weight: int, cell: str) -> None:
+    """Rule: every xGMI pair has one hop in the tables; 15 a hop in the weight tell direct ones."""
+    text = texts.ROCM.replace(" 15 ", f" {weight} ")
+    assert gather.parse(text).relation("GPU0", "GPU1").text == cell
+
+
 def test_amd_smi_states_access_rates_and_bus_ids() -> None:
     """Rule: tables are joined by bus id; access is directed; a link has the largest rate stated."""
     topology = gather.parse(texts.AMD)

@@ -177,6 +177,19 @@ def test_bandwidths_become_links(values: str, links: int, rate: float) -> None:
         assert topology.route("GPU0", "GPU1")[0].bandwidth >= 0.8 * links * rate
 
 
+@pytest.mark.parametrize(
+    ("model", "rate"), [("NVIDIA A100-SXM4-40GB", 25e9), ("NVIDIA B200", 50e9), ("", 50e9)]
+)
+def test_nvlinks_that_older_hwloc_doubled(model: str, rate: float) -> None:
+    """Rule: 12 links of an A100 at 50 GB/s are 12 at 25, and that is told; Blackwell has 50."""
+    info = f'<info name="GPUModel" value="{model}"/>' if model else ""
+    gpus = TWO_GPUS.replace('osdev_type="1"/>', f'osdev_type="1">{info}</object>')
+    topology = hwloc_of(gpus, after=matrix("NVLinkBandwidth", "0 600000 600000 0"))
+    (link,) = topology.links
+    assert (link.count, link.rate) == (12, rate)
+    assert any("halved" in gap.reason for gap in topology.gaps) == (rate == 25e9)
+
+
 def test_matrices_that_no_links_come_of_are_told() -> None:
     """Rule: what a matrix states of other objects, or of a kind not read, is a gap.
 

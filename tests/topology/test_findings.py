@@ -10,7 +10,7 @@ from topology.diagnostics import check
 from topology.model.device import Fact, Value
 from topology.model.rates import published
 from topology.model.topology import Device, Kind, PairFact, Topology
-from topology.sources import sysfs
+from topology.sources import gather, sysfs
 
 Facts = dict[str, Value]
 
@@ -158,15 +158,24 @@ def test_p2p_is_missed_only_where_the_path_would_allow_it(facts: Facts, code: st
     assert [one for one in found if one.startswith("p2p")] == ([code] if code else [])
 
 
-def test_a_machine_without_tree_is_a_virtual_one() -> None:
+def test_a_machine_without_tree_is_a_virtual_one_or_its_firmware_is_silent() -> None:
     """Rule: SYS between GPUs of one NUMA node is no distance but a hidden tree.
 
+    A table cannot tell a virtual machine from firmware that places no slots, so both are named.
     No GPU is then called far from a NIC.
     """
     pairs: dict[tuple[int, int], Facts] = {(0, 1): {"level": "SYS"}}
-    for homes, expected in ((("0", "0"), "hidden-tree"), (("0", "1"), "far-from-nic")):
+    for homes, expected in (
+        (("0", "0"), "hidden-tree"),
+        (("0-1", "0-1"), "hidden-tree"),
+        (("0", "1"), "far-from-nic"),
+    ):
         machine = _machine(*({"numa_affinity": home} for home in homes), pairs=pairs)
         assert set(_codes(_with_nic(machine, ("SYS", "SYS")))) == {expected}
+        if expected == "hidden-tree":
+            (found,) = check(machine)
+            assert f"affinity {homes[0]}: a virtual machine" in found.evidence
+            assert "or firmware" in found.evidence and "BIOS" in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -233,15 +242,22 @@ def test_measured_below_the_class_of_the_link(facts: Facts, model: str, codes: s
         assert "GB/s measured in 2 direction(s)" in one.evidence and "expected" in one.evidence
 
 
-def test_a_pair_below_its_likes() -> None:
-    """Rule: one pair at two thirds of what the others of its class measured is named."""
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_pair_below_its_likes(stated: bool) -> None:
+    """Rule: one pair at two thirds of what the others of its class measured is named.
+
+    Where no source says what connects pairs, they are not said to be of one class.
+    """
+    facts: Facts = {"level": "PIX"} if stated else {}
     pairs: dict[tuple[int, int], Facts] = {
-        (a, b): {"level": "PIX", "bandwidth": 8e9 if {a, b} == {1, 2} else 12e9}
+        (a, b): facts | {"bandwidth": 8e9 if {a, b} == {1, 2} else 12e9}
         for a in range(4) for b in range(4) if a != b
     }  # fmt: skip
     found = check(_machine(*({} for _ in range(4)), pairs=pairs))
     assert {f.code for f in found} == {"pair-slow"}
     assert set(found[0].subjects) == {"GPU1-GPU2", "GPU2-GPU1"}
+    assert ("of their class" in found[0].summary) == stated == ("(PIX)" in found[0].evidence)
+    assert ("perhaps by design" in found[0].summary) == ("topo -m" in found[0].remedy) != stated
 
 
 def test_management_ports_are_nobodys_nic() -> None:
@@ -262,6 +278,7 @@ def test_management_ports_are_nobodys_nic() -> None:
         ("NVIDIA A100-SXM4-80GB", 4, 12),
         ("NVIDIA A100 80GB PCIe", 4, 0),
         ("NVIDIA H100 80GB HBM3", 5, 18),
+        ("NVIDIA H100 80GB HBM2e", 5, 0),  # the PCIe card
         ("NVIDIA H100 PCIe", 5, 0),
         ("NVIDIA H100 NVL", 5, 0),
         ("NVIDIA H200", 5, 18),
@@ -278,6 +295,32 @@ def test_published_rates_go_by_the_drivers_name(name: str, gen: int, nvlinks: in
     found = published(name)
     assert found is not None and (found.pcie_gen, found.nvlinks) == (gen, nvlinks)
     assert published("AMD Instinct MI300X") is None and published(None) is None
+
+
+def test_cards_of_eight_lanes_are_not_held_against_sixteen() -> None:
+    """Rule: a full copy of a card with x8 is no slow link; the same rate at x16 is one."""
+    codes = {}
+    for name in ("NVIDIA RTX 2000 Ada Generation", "NVIDIA RTX A2000"):
+        codes[name] = set(_codes(_machine({"model": name, "host_to_device": 11e9})))
+    assert list(codes.values()) == [set(), {"slow-link"}]
+
+
+@pytest.mark.parametrize(("switched", "found"), [("NV18", ("GPU2",)), ("NV2", ())])
+def test_a_gpu_that_is_off_the_nvswitch_of_the_others(
+    switched: str, found: tuple[str, ...]
+) -> None:
+    """Rule: in a matrix alone a GPU without NVLink is found where the others share a switch.
+
+    GPUs that are bridged directly need not all be. Without models the finding says what else it
+    may be.
+    """
+    rows = ["\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity"]
+    for a in range(4):
+        cells = [" X " if a == b else "SYS" if 2 in (a, b) else switched for b in range(4)]
+        rows.append("\t".join([f"GPU{a}", *cells, "0-15", "0"]))
+    codes = _codes(topology := gather.parse("\n".join(rows)))
+    assert codes.get("nvlink-down", ()) == found
+    assert all("none by design" in one.evidence for one in check(topology))
 
 
 @pytest.mark.parametrize(

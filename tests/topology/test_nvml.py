@@ -36,6 +36,8 @@ def test_devices_have_their_facts(machine: Loaded) -> None:
         assert gpu.get("pcie_width") == said["pcie_width"]
         if isinstance(said["power_mw"], int):
             assert gpu.get("power_w") == said["power_mw"] / 1000
+        if gpu.get("nvlinks"):
+            assert gpu.get("nvlink_version") == described.get("nvlink_version", 3)
         if "nodes" in said:
             assert gpu.get("numa_affinity") == str(said["nodes"][0].bit_length() - 1)
     expected = described["expect"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from busbar.errors import ProbeError
 from tests.topology import texts
 from topology.model.topology import Kind, Level
+from topology.placement.pick import pick
 from topology.sources import gather, hwloc, nccl_xml, smi_nvlink, smi_topo
 from topology.views.terminal import matrix_text as shown_text
 
@@ -73,6 +74,38 @@ def test_a_text_cut_on_the_right_loses_no_gpu_in_silence(
         assert str(whole.device(gpu.id).get("cpu_affinity")).startswith(
             str(gpu.get("cpu_affinity") or "")
         )
+
+
+def test_wrapped_ends_that_are_blank_do_not_end_the_matrix() -> None:
+    """Rule: where only padding wrapped, the next row follows after it."""
+    lines = [line.ljust(130) for line in _wide(9)]
+    wrapped = [part for line in lines for part in (line[:120], line[120:])]
+    assert any(part and not part.strip() for part in wrapped)
+    text = "\n".join([*wrapped, "", "Legend:", "  X    = Self"])
+    assert smi_topo.parse(text) == smi_topo.parse("\n".join(_wide(9)))
+
+
+@pytest.mark.parametrize(("width", "line"), [(28, 4), (38, 5)])
+def test_a_name_cut_in_the_header_is_no_device(width: int, line: int) -> None:
+    """Rule: a row whose name the header lacks shows that the header's name was cut."""
+    whole = [
+        "        GPU0    GPU1    mlx5_0  mlx5_bond_0",
+        "GPU0     X      PXB     PIX     SYS",
+        "GPU1    PXB      X      PXB     SYS",
+        "mlx5_0  PIX     PXB      X      SYS",
+        "mlx5_bond_0     SYS     SYS     SYS      X",
+    ]
+    assert len(smi_topo.parse("\n".join(whole)).nics) == 2
+    with pytest.raises(ProbeError, match="a name is cut") as caught:
+        smi_topo.parse("\n".join(row[:width] for row in whole))
+    assert caught.value.line == line
+
+
+def test_an_affinity_that_runs_backwards_is_a_gap() -> None:
+    """Rule: a list that lost a digit (64-5 of 64-95) is no list."""
+    topology = smi_topo.parse(f"{HEADER}\n{ROWS}".replace("0-3,8\t0", "0-3,64-5\t0", 1))
+    assert [gpu.get("cpu_affinity") for gpu in topology.gpus] == [None, "0-3,8"]
+    assert [(gap.subject, gap.call) for gap in topology.gaps] == [("GPU0", "cpu_affinity")]
 
 
 def test_a_matrix_whose_line_ends_became_blanks() -> None:
@@ -219,6 +252,54 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
 
 
 @pytest.mark.parametrize(
+    ("buses", "fast"), [((0xC1, 0x01, 0x21), (0, 1)), ((0x01, 0x21, 0xC1), (1, 2))]
+)
+def test_gpus_of_a_log_in_cudas_order_are_numbered_by_bus(
+    buses: tuple[int, ...], fast: tuple[int, int]
+) -> None:
+    """Rule: GPU0 is the first by bus id from every source, as CUDA_VISIBLE_DEVICES wants it.
+
+    CUDA's own order has the fastest first; where it differs, a gap tells the numbers of the log.
+    """
+    text = "".join(
+        f"Device: {n}, Some GPU, pciBusID: {bus:x}, pciDeviceID: 0, pciDomainID:0\n"
+        for n, bus in enumerate(buses)
+    )
+    text += "Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)\n   D\\D  0  1  2\n"
+    text += " 0 800.00 10.80 10.30\n 1 10.80 800.00 52.30\n 2 10.20 52.30 800.00\n"
+    machine = gather.parse(text)
+    assert [gpu.busid for gpu in machine.gpus] == [f"0000:{bus:02x}:00.0" for bus in sorted(buses)]
+    assert pick(machine, 2).picks[0].gpus == tuple(f"GPU{n}" for n in fast)
+    told = " ".join(gap.reason for gap in machine.gaps)
+    assert ("device 0 is GPU2, 1 is GPU0, 2 is GPU1" in told) == (told != "") == (buses[0] == 0xC1)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_nvbandwidth_of_several_hosts_is_a_map_of_several_hosts(others: int) -> None:
+    """Rule: its rows are processes, and a GPU of another host is not picked as if it were here."""
+    places = [("rack1-a", 0), ("rack1-a", 1), *(("rack1-b", n) for n in range(others))]
+    text = "".join(
+        f"Process {n} ({host}): device {at}: HGX GB200 (0000000{8 + at}:01:00)\n"
+        for n, (host, at) in enumerate(places)
+    )
+    text += "\nRunning multinode_device_to_device_memcpy_read_ce.\n"
+    text += "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)\n"
+    text += "".join(f"{n:10}" for n in range(len(places))) + "\n"
+    for row in range(len(places)):
+        cells = ("N/A" if row == column else "798.02" for column in range(len(places)))
+        text += f"{row}" + "".join(f"{cell:>10}" for cell in cells) + "\n"
+    machine = gather.parse(text)
+    assert [host.name for host in machine.of(Kind.HOST)] == ["rack1-a", "rack1-b"][: 1 + others]
+    assert machine.gpus[-1].busid == "0009:01:00.0" and machine.gpus[0].name == "HGX GB200"
+    assert machine.pair("GPU1", machine.gpus[0].id, "bandwidth") == 798.02e9
+    if others:
+        with pytest.raises(ProbeError, match="GPUs of 2 hosts"):
+            pick(machine, 2)
+    else:
+        assert pick(machine, 2).picks[0].busbw == 798.02e9
+
+
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         (
@@ -230,6 +311,14 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
         ("Machine (503GB total)\n  Package L#0\n", "lstopo.*--of xml"),
         ("available: 2 nodes (0-1)\nnode 0 cpus: 0 1\n", "numactl"),
         ("\t   NPU0       NPU1\nNPU0       X          HCCS\n", "npu-smi"),
+        ("n1:42:43 [5] NCCL INFO + PCI[48.0] - GPU/0-68000 (8)\n", "NCCL_TOPO_DUMP_FILE"),
+        ('<algo name="x" proto="LL" ngpus="2" coll="allreduce"></algo>\n', "MSCCL.*verify"),
+        ("| GPU ID: 0   | Topology |\n| To GPU 1    | Connected via a PSB |\n", "dcgmi"),
+        ("index, name, pci.bus_id\n0, NVIDIA A100, 00000000:07:00.0\n", "query-gpu.*-q -x"),
+        ("Failed to initialize NVML: Driver/library version mismatch\n", "nvidia-smi.*driver"),
+        ("mlx5_0 port 1 ==> ib0 (Up)\n", "ibdev2netdev"),
+        ("0000:17:00.0 3D controller [0302]: NVIDIA Corporation [10de:2330]\n", "lspci"),
+        ("-+-[0000:80]-+-00.0\n |           +-01.0-[81]----00.0  NVIDIA [A100]\n", "lspci"),
     ],
 )
 def test_a_program_that_is_not_read_is_named(text: str, name: str) -> None:

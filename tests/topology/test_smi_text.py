@@ -6,6 +6,8 @@ import pytest
 
 from busbar.errors import ProbeError
 from topology.model.topology import Kind, Topology
+from topology.placement.pick import pick
+from topology.placement.text import reasons
 from topology.sources import gather, smi_nvlink, smi_p2p, smi_topo
 
 RAW = (
@@ -109,6 +111,22 @@ def test_a_matrix_without_nvlinks_does_not_deny_them() -> None:
 
 
 @pytest.mark.parametrize(
+    ("legend", "told"),
+    [
+        ("  SYS = far\n  NODE = nearer\n", True),
+        ("  NODE = nearer\n  NV# = NVLinks\n", False),
+        ("  SOC = far\n  PIX = near\n", False),  # drivers from before there were NVLinks
+        ("", False),
+    ],
+)
+def test_a_legend_without_nvlinks_is_that_of_topo_mp(legend: str, told: bool) -> None:
+    """Rule: what a table was not asked for is said, by the map and beside figures of pick."""
+    machine = smi_topo.parse(f"GPU0 GPU1\nGPU0 X SYS\nGPU1 SYS X\n\nLegend:\n\n{legend}")
+    assert [(gap.subject, gap.call) for gap in machine.gaps] == [("GPUs", "nvlinks")] * told
+    assert ("topo -mp leaves them out" in " ".join(reasons(pick(machine, 2)))) == told
+
+
+@pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
         ("", None, "no matrix"),
@@ -171,6 +189,18 @@ GPU 3: NVIDIA A (UUID: GPU-3)
     assert [first.get(f) for f in ("nvlinks", "nvlinks_down", "nvlink_rate")] == [2, (1,), 12.5e9]
     assert (second.get("nvlinks"), third.get("nvlinks"), fourth.get("nvlinks")) == (0, 0, None)
     assert fourth.get("nvlink_errors") == 7
+
+
+def test_counters_of_blackwells_nvlinks() -> None:
+    """Rule: errors and recoveries are added up; traffic, rates and what FEC corrected are none."""
+    counters = (
+        "Tx packets: 1000", "Rx Errors: 1", "Malformed packet Errors: 2", "Tx discards: 0",
+        "Link recovery successful events: 4", "Total link recovery events: 4",
+        "Effective Errors: 0", "Effective BER: 15e-255", "FEC Errors - 0: 36140749276",
+    )  # fmt: skip
+    rows = "".join(f"\t Link 0: {counter}\n" for counter in counters)
+    (gpu,) = smi_nvlink.parse(f"GPU 0: NVIDIA B300 SXM6 AC (UUID: GPU-1)\n{rows}").gpus
+    assert (gpu.get("nvlink_errors"), gpu.get("nvlinks")) == (7, None)
 
 
 def test_nvlink_status_without_uuid_is_read_and_prose_is_not() -> None:

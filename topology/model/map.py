@@ -154,6 +154,14 @@ class Map:
         """The most trusted value about a pair (directed from a to b), or None."""
         return next(iter(self.pair_statements(a, b, name).values()), None)
 
+    def peers(self, a: str, b: str) -> bool:
+        """False if a source states for either direction that P2P access does not work."""
+        ways = ((a, b), (b, a))
+        reads = {self.pair(x, y, "p2p_read") for x, y in ways}
+        return reads <= {None, "OK", "U"} and not any(
+            self.pair(x, y, "p2p_access") is False for x, y in ways
+        )
+
     def stated(self, devices: Iterable[Device], *names: str) -> list[tuple[str, str]]:
         """The pairs among these devices for which a source states any of these facts, in order."""
         place = {device.id: n for n, device in enumerate(devices)}

@@ -9,7 +9,7 @@ pair.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from statistics import median
 
@@ -27,8 +27,6 @@ from topology.model.topology import Level, Topology
 #: Measured rates within this share of the greatest of them count as equal, so that noise does not
 #: rank sets.
 ALIKE = 0.1
-#: P2P states that permit access, or are unknown.
-_P2P_FINE = frozenset({"OK", "U"})
 _WORDS = {
     Level.PIX: "at most one PCIe bridge",
     Level.PXB: "several PCIe bridges, not the host bridge",
@@ -130,7 +128,6 @@ def _route(topology: Topology, a: str, b: str, measured: float | None) -> GpuRou
         hops = topology.route(a, b)
     except ProbeError:
         return GpuRoute("?", 0.0, None, 0, True, ())
-    states = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))} - {None}
     rate = min(hop.bandwidth for hop in hops)
     guess = any(hop.assumed for hop in hops if hop.bandwidth == rate)
     decides = measured is not None and (guess or measured < rate)
@@ -139,7 +136,7 @@ def _route(topology: Topology, a: str, b: str, measured: float | None) -> GpuRou
         measured if measured is not None and decides else rate,
         relation.level,
         relation.nvlinks,
-        states <= _P2P_FINE,
+        topology.peers(a, b),
         hops,
         decides,
     )
@@ -165,7 +162,7 @@ def _measured(topology: Topology, ids: Sequence[str]) -> dict[tuple[int, int], f
 
 
 Codes = npt.NDArray[np.int64]
-_STATED = ("level", "nvlinks", "p2p_read")
+_STATED = ("level", "nvlinks", "p2p_read", "p2p_access")
 _CPU = ("arch", "vendor", "family", "cpu_model")
 
 
@@ -354,7 +351,7 @@ class DirectedLinks:
                 place = self._number.setdefault((hop.a, hop.b, hop.kind), len(self._number))
                 if place == len(self.hops):
                     least = self._least.get((hop.a, hop.b, hop.kind))
-                    known = hop if least is None else replace(hop, bandwidth=least, assumed=False)
+                    known = hop if least is None else Hop(hop.a, hop.b, "measured", least)
                     self.hops.append(known)
                 crossed.append(place)
         self._crossed[flow] = tuple(crossed) if route else None

@@ -181,16 +181,19 @@ def _nvlinks_left_out(routes: GpuRoutes, best: Pick, models: Sequence[str]) -> l
     """A warning if the map may lack NVLinks that the GPUs have, so that figures are too low."""
     gpus = [routes.topology.device(id) for id in best.gpus]
     sources = [source.lower() for source in routes.topology.sources]
-    # A matrix of nvidia-smi has NV# where there are NVLinks.
-    stated = any(gpu.get("nvlinks") is not None for gpu in gpus) or "topo -m" in sources
+    # A matrix of topo -m has NV# where there are NVLinks, one of topo -mp has none.
+    untold = any(gap.call == "nvlinks" for gap in routes.topology.gaps)
+    matrix = "topo -m" in sources and not untold
+    stated = any(gpu.get("nvlinks") is not None for gpu in gpus) or matrix
     if len(gpus) == 1 or stated or any(route.nvlinks for _, _, route in best.routes):
         return []
     boards = [model for model in models if (known := published(model)) and known.nvlinks]
     lack = "no source states NVLinks: figures are too low"
     if boards:
         return [f"{lack}, for {', '.join(boards)} has them; add the text of nvidia-smi topo -m"]
-    if not models and any("nccl" in source for source in sources):
-        return [f"{lack} if these GPUs have them, for files that NCCL reads leave them out"]
+    if not models and (untold or any("nccl" in source for source in sources)):
+        which = "topo -mp leaves" if untold else "files that NCCL reads leave"
+        return [f"{lack} if these GPUs have them, for {which} them out"]
     return []
 
 

@@ -1,8 +1,9 @@
 """AMD's link tables: ``rocm-smi --showtopo`` and ``amd-smi topology``, as text or JSON.
 
 Both print what the kernel's KFD knows about pairs of GPUs: whether they may access each other's
-memory, weight, hops and kind of link. An xGMI link of one hop is a direct link. PCIe of two hops
-meets at a CPU, anywhere between a switch and the NUMA node; of more hops it crosses CPUs.
+memory, weight, hops and kind of link. xGMI of one hop and of less than two hops' weight is a
+direct link. PCIe of two hops meets at a CPU, anywhere between a switch and the NUMA node; of more
+hops it crosses CPUs.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ _KEYS = {
     "bandwidth": "rate",
 }  # fmt: skip
 _XGMI, _PCIE = "XGMI", "PCIE"
+#: What each physical xGMI hop adds to a weight (amd-smi's documentation).
+_XGMI_WEIGHT = 15
 
 
 def _count(word: str) -> int:
@@ -242,9 +245,13 @@ def _map(tables: _Tables) -> Topology:
 
 
 def _link(draft: Draft, tables: _Tables, labels: tuple[str, str], ends: tuple[str, str]) -> None:
-    """Add a direct xGMI link, or state that two GPUs have none, and where PCIe connects them."""
+    """Add a direct xGMI link, or state that two GPUs have none, and where PCIe connects them.
+
+    Both programs print one hop for all xGMI, also over other GPUs; the weight counts these hops.
+    """
     kind, hops = tables.of("type", *labels), tables.of("hops", *labels)
+    weight = tables.of("weight", *labels)
     if kind == _PCIE:
         draft.pair(*ends, nvlinks=0, level="SYS" if hops is not None and hops > 2 else None)
-    elif kind == _XGMI and (hops is None or hops <= 1):
+    elif kind == _XGMI and (hops or 0) <= 1 and (weight or 0) < 2 * _XGMI_WEIGHT:
         draft.link(LinkKind.NVLINK, *ends, rate=tables.of("rate", *labels))

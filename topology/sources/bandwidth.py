@@ -1,17 +1,18 @@
 """Measured matrices in logs of CUDA's p2pBandwidthLatencyTest and nvbandwidth (text, JSON).
 
-The logs number devices in CUDA's order; bus ids, if a log has them, connect them to the map.
+The logs number devices in CUDA's order, by default the fastest first. If a log has bus ids, GPUs
+are numbered in the order of these, as by other sources.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbar.errors import ProbeError
 from topology.model.device import canonical
-from topology.model.topology import Topology
+from topology.model.topology import Kind, Topology
 from topology.sources.draft import Draft
 from topology.sources.text import bounded, lines, loaded
 
@@ -22,6 +23,12 @@ _DEVICE = re.compile(
     r"pciDeviceID: "
     r"(?P<dev>[0-9a-f]{1,2}), pciDomainID:\s*(?P<dom>[0-9a-f]{1,8})| "
     r"\((?P<busid>[0-9a-f:.]{7,16})\).*)",
+    re.I,
+)
+# nvbandwidth over MPI numbers its processes, on one host or several.
+_PROCESS = re.compile(
+    r"Process ([0-9]{1,4}) \((?P<host>[^()]{1,253})\): device [0-9]{1,4}: (?P<name>[^,(]+?) "
+    r"\((?P<busid>[0-9a-f:.]{7,16})\).*",
     re.I,
 )
 _ACCESS = re.compile(r"Device=([0-9]{1,4}) (CAN|CANNOT) Access Peer Device=([0-9]{1,4})")
@@ -59,15 +66,38 @@ def parse(text: str) -> Topology:
         _text(draft, lines(NAME, text))
     if not draft.devices:
         raise ProbeError(NAME, "no bandwidth or latency matrix between GPUs, and no device list")
+    _number_by_bus(draft)
     return draft.build()
 
 
+def _number_by_bus(draft: Draft) -> None:
+    """Number the GPUs in the order of their bus ids, if all are known and CUDA's order differs."""
+    gpus = [device for device in draft.devices.values() if device.kind is Kind.GPU]
+    if len(gpus) < len(draft.devices) or any(gpu.busid is None for gpu in gpus):
+        return  # over MPI the numbers are processes
+    ordered = sorted(gpus, key=lambda gpu: gpu.busid or "")
+    if ordered == sorted(gpus, key=lambda gpu: gpu.index or 0):
+        return
+    new = {gpu.id: f"GPU{n}" for n, gpu in enumerate(ordered)}
+    draft.devices = {
+        new[gpu.id]: replace(gpu, id=new[gpu.id], index=n) for n, gpu in enumerate(ordered)
+    }
+    draft.pairs = [replace(pair, a=new[pair.a], b=new[pair.b]) for pair in draft.pairs]
+    told = ", ".join(f"{gpu.index} is {new[gpu.id]}" for gpu in gpus)
+    draft.gap("GPUs", "numbers", f"by bus id device {told}: CUDA has the fastest first")
+
+
 def _text(draft: Draft, rows: list[str]) -> None:
-    at = 0
+    at, hosts = 0, dict[str, str]()
     while at < len(rows):
         line = rows[at]
         at += 1
-        if device := _DEVICE.fullmatch(line.strip()):
+        if process := _PROCESS.fullmatch(line.strip()):
+            host = hosts.setdefault(process["host"], f"HOST{len(hosts) or ''}")
+            if host not in draft.devices:
+                draft.add(host, Kind.HOST, name=process["host"])
+            _process(draft, process, host, at)
+        elif device := _DEVICE.fullmatch(line.strip()):
             busid = device["busid"] or f"{device['dom']}:{device['bus']}:{device['dev']}"
             _gpu(draft, int(device[1]), device["name"].strip(), canonical(busid), at)
         elif access := _ACCESS.fullmatch(line.strip()):
@@ -75,6 +105,16 @@ def _text(draft: Draft, rows: list[str]) -> None:
             draft.pair(a, b, p2p_access=access[2] == "CAN")
         elif matrix := _title(line):
             at = _table(draft, matrix, rows, at)
+
+
+def _process(draft: Draft, process: re.Match[str], host: str, line: int) -> None:
+    id, busid = f"GPU{process[1]}", canonical(process["busid"])
+    known = draft.devices.get(id)
+    if known is None:
+        name = process["name"].strip()
+        draft.add(id, Kind.GPU, int(process[1]), name=name, busid=busid, parent=host, model=name)
+    elif (known.parent, known.busid) != (host, busid):
+        raise ProbeError(NAME, f"process {process[1]} is named a second time, differently", line)
 
 
 def _title(line: str) -> _Matrix | None:

@@ -1,7 +1,8 @@
 """hwloc's XML (``lstopo --of xml``): packages, NUMA nodes, caches, cores and the PCI tree.
 
 hwloc states bandwidths in MB/s, summed over the links of a pair, each at the rate of its version:
-20,000 for NVLink 1, 50,000 for NVLink 5, 25,000 between them (its ``topology-nvml.c``).
+20,000 for NVLink 1, 50,000 for NVLink 5, 25,000 between them (its ``topology-nvml.c``), or 50,000
+for NVLink 3 and 4 in older versions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _BANDWIDTH = 8  # of hwloc_distances_kind_e
 MAX_OBJECTS = 1024
 _NVLINK_1, _NVLINK_2_TO_4, _NVLINK_5 = 20_000, 25_000, 50_000
 _VERSIONS = {_NVLINK_1: 1, _NVLINK_5: 5}
+#: Until 2.9.1 hwloc gave NVLink 3 and 4 the rate of NVLink 5 (its issue 574).
+_WITH_NVLINK_5 = re.compile(r"\bG?B[123]\d\d\b|Blackwell", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -102,15 +105,27 @@ def _linked(
 
 def _nvlinks(draft: Draft, matrix: _Matrix, ends: Mapping[str, str]) -> None:
     each = _each(matrix, draft, ends)
+    models = [str(m) for key in matrix.keys if (m := _model(draft, ends.get(key)))]
+    link_rate = each
+    if each == _NVLINK_5 and models and not any(map(_WITH_NVLINK_5.search, models)):
+        why = f"line {matrix.line}: {each} MB/s a link, which hwloc of before 2.9.1 doubled; halved"
+        draft.gap("links", matrix.name, why)
+        link_rate = _NVLINK_2_TO_4
     for a, b, value in _linked(draft, matrix, ends):
         count = value // each
         if value % each or not 0 < count <= 1024:
             why = f"line {matrix.line}: {value} MB/s is no number of links of {each} MB/s"
             draft.gap(f"{a} and {b}", matrix.name, why)
         if 0 < count <= 1024:
-            rate, version = each * 1e6, _VERSIONS.get(each)
+            rate, version = link_rate * 1e6, _VERSIONS.get(link_rate)
             draft.link(LinkKind.NVLINK, min(a, b), max(a, b), count, version=version, rate=rate)
     _planes(draft, matrix)
+
+
+def _model(draft: Draft, id: str | None) -> Value | None:
+    """The model of a GPU; None for other devices, and if the file does not name it."""
+    device = draft.devices.get(id or "")
+    return device.get("model") if device is not None and device.kind is Kind.GPU else None
 
 
 def _planes(draft: Draft, matrix: _Matrix) -> None:

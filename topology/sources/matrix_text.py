@@ -79,15 +79,24 @@ def _parts(lines: list[str], head: int, first: int) -> list[list[int]]:
     parts = [list(range(head, first))]
     labels = set(re.findall(r"[A-Za-z][\w.:-]*", " ".join(lines[head:first])))
     labels |= set(re.findall(r"[A-Za-z][\w.:-]*", "".join(lines[head:first])))
+    after_blank = False
     for n in range(first, len(lines)):
         words = lines[n].split()
-        if not words or words[0].startswith("Legend"):
+        if words and words[0].startswith("Legend"):
             break
+        if not words:
+            after_blank = True  # the wrapped end of a row may be blank
+            continue
         named = words[0] in labels and not re.fullmatch(r"X|N/A|NV\d+", words[0])
-        if n == first or named or re.fullmatch(_ROW_LABEL, words[0]):
+        # A name that the header lacks begins a row too: the header is cut.
+        foreign = _DEVICE.fullmatch(words[0]) and len(words) > 1 and re.fullmatch(_WORD, words[1])
+        if n == first or named or foreign or re.fullmatch(_ROW_LABEL, words[0]):
             parts.append([n])
+        elif after_blank:
+            break
         elif len(parts[-1]) < _MOST:
             parts[-1].append(n)
+        after_blank = False
     return parts
 
 
@@ -249,7 +258,10 @@ def _read(
         )
     marks = re.findall("\0(cpu|numa|gpu)", header)
     before = bool(marks) and header.index("\0") < header.index(labels[0])
-    beyond = _beyond(source, lines, end, words) if not missing else ()
+    beyond = _beyond(source, lines, end, words)
+    if missing and (strange := [label for label in beyond if label not in labels]):
+        reason = f"the row of {strange[0]}, where the header has {missing[0]}: a name is cut"
+        raise ProbeError(source, reason, end + 1)
     return Matrix(at + 1, labels, tuple(marks), cells, rest, rows, before, end, beyond)
 
 

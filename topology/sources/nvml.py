@@ -237,6 +237,8 @@ _P2P_STATUS = {0: "OK", 1: "CNS", 2: "GNS", 3: "TNS", 4: "DR", 5: "NS", 6: "U"}
 _FABRIC = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 _COMPLETED = 3
 _NPU_PEER, _SWITCH_PEER = 1, 2
+#: NVML numbers versions of NVLink (1.0, 2.0, 2.2, 3.0, 3.1, 4.0 …) one after the other.
+_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 _COMMON_SPEED, _LINK_SPEED, _C2C_COUNT, _C2C_RATE = 90, 164, 170, 172
 _MB = 1e6
 MAX_LINKS = 36
@@ -362,7 +364,7 @@ class _Reader:
         rates = [self.ask.field(handle, _LINK_SPEED, link) or common for link in up]
         rate = min((mb * _MB for mb in rates if mb), default=None)
         versions = [self.ask.call(id, "nvmlDeviceGetNvLinkVersion", handle, link) for link in up]
-        version = min((int(v) for v in versions if v), default=None)
+        version = min((g for v in versions if v and (g := _GENERATIONS.get(int(v)))), default=None)
         self.draft.state(id, nvlink_rate=rate, nvlink_version=version)
         peers = Counter(end for link in up if (end := self._peer(id, handle, link)))
         for end, count in peers.items():

@@ -18,7 +18,10 @@ _GPU = re.compile(r"\bGPU ([0-9]{1,4}): (.+?) \(UUID: ([^)\s]+)\)")
 _BARE_GPU = re.compile(r"\bGPU ([0-9]{1,4}): ([^:]+?)()\s*")
 _LINK = re.compile(r"\bLink ([0-9]{1,3})\s*[:,]\s*(\S.*?)\s*$")
 _SPEED = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s")
-_ERRORS = re.compile(r"[A-Za-z ]*Errors: ([0-9]{1,18})")
+#: Not ``FEC Errors - 0``: those were corrected, by the billion on a healthy link.
+_ERRORS = re.compile(r"\b(?:Errors|Total link recovery events): ([0-9]{1,18})\b")
+#: Capabilities, the remote device, versions, counters of traffic.
+_OTHER = re.compile(r"\(?Not supported\)?$|[^:]+:\s*\S|Version", re.I)
 _DOWN = re.compile(r"<?(?:inactive|disabled|down)>?", re.I)
 _UP = re.compile(r"<?(?:active|enabled|up)>?", re.I)
 _NONE = re.compile(r"all links are inactive", re.I)
@@ -79,14 +82,9 @@ def _state(gpu: _Gpu, number: int, state: str, line: int) -> None:
         gpu.up[number] = 0.0
     elif _DOWN.fullmatch(state):
         gpu.down.add(number)
-    elif errors := _ERRORS.fullmatch(state):
-        gpu.errors = (gpu.errors or 0) + int(errors[1])
-    elif not re.match(
-        r"(?:\(?Not supported\)?$|.*\bsupported: (?:true|false)|Remote "
-        r"Device|.*(?:Tx|Rx)\S*:|Version)",
-        state,
-        re.I,
-    ):
+    elif errors := _ERRORS.findall(state):
+        gpu.errors = (gpu.errors or 0) + sum(map(int, errors))
+    elif not _OTHER.match(state):
         raise ProbeError(NAME, f"link {number} is in a state unknown here: {state[:60]!r}", line)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from busbar.cpulist import members
 from busbar.errors import ProbeError
 from topology.model.device import LEVEL_WORDS
 from topology.model.topology import Kind, Topology
@@ -16,7 +17,6 @@ from topology.sources.matrix_text import LEVELS, Matrix, check_symmetric, find
 from topology.sources.text import lines
 
 NAME = "topo -m"
-_LIST = re.compile(r"[0-9]{1,6}(?:-[0-9]{1,6})?(?:,[0-9]{1,6}(?:-[0-9]{1,6})?)*")
 _LEGEND = re.compile(r"\b((?:NIC|DD)[0-9]+)\s*[:=]\s*([A-Za-z][\w.-]*)")
 _FACTS = {"cpu": "cpu_affinity", "numa": "numa_affinity", "gpu": "gpu_numa_id"}
 
@@ -43,6 +43,9 @@ def parse(text: str) -> Topology:
         if any(w.startswith("NV") for row in matrix.cells.values() for w in row.values())
         else None
     )
+    explained = "\n".join(rows[matrix.end :])
+    if none is None and re.search(r"\bNODE\s*=", explained) and "NV#" not in explained:
+        draft.gap("GPUs", "nvlinks", "the legend has no NV#, as that of topo -mp: no NVLinks told")
     for label in matrix.beyond:
         draft.gap(label, NAME, "a row without a column: the text is cut on the right")
     for at, a in enumerate(matrix.labels):
@@ -94,7 +97,7 @@ def _affinities(draft: Draft, id: str, matrix: Matrix, label: str) -> None:
             values = _sparse(draft, id, matrix.columns, values)
     for column, value in zip(matrix.columns, values, strict=False):
         if value and value != "N/A":
-            if _LIST.fullmatch(value):
+            if members(value) is not None:
                 draft.state(
                     id,
                     **{
