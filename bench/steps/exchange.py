@@ -231,7 +231,8 @@ class CompressedMean(Encoded):
 
 #: The update that reduces to rank 0 and broadcasts from rank 0.
 REDUCE_BROADCAST = "reduce+broadcast"
-# The most plans that an exchange keeps; ranges of tensors may differ from step to step.
+# An exchange keeps so many plans, or one for each range that it exchanges again and again if these
+# are more; with a cycle, ranges may differ from step to step.
 _MOST_PLANS = 128
 
 
@@ -258,8 +259,14 @@ class Exchange:
     Raises Unsupported if the collective cannot run on these ranks.
     """
 
-    def __init__(self, job: StepJob, collective: str, name: str, source: Vector | None) -> None:
-        """``source``: the gradients that a reduction reads; None: those in the buckets."""
+    def __init__(
+        self, job: StepJob, collective: str, name: str, source: Vector | None, ranges: int
+    ) -> None:
+        """``source``: the gradients that a reduction reads; None: those in the buckets.
+
+        ``ranges``: into how many ranges all gradients are divided.
+        """
+        self._most_plans = max(_MOST_PLANS, ranges)
         self._source = source if catalogue.spec(collective).reduces else None
         self._codec = job.options.codec
         self._algorithm = name.partition(":")[0]
@@ -331,7 +338,7 @@ class Exchange:
     def plan(self, gradients: Gradients, span: TensorRange) -> Action:
         """The action that exchanges a range, kept for reuse. All ranks pass the same range."""
         if span not in self._plans:
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= self._most_plans:
                 self._drop(next(iter(self._plans)))
             self._plans[span] = self._make_plan(gradients, span)
             own = self.coded or self.schedule(gradients.view(span).nbytes) is not None

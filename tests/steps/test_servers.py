@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench.launch.control_socket import step
+from bench.run.watchdog import Watchdog
 from reports.readers.codec import measurements
 from tests.command import reports_main
 from tests.conftest import LIMIT_S, Mpi, Run, called, environment, thorough
@@ -56,6 +57,30 @@ def test_ranks_as_threads(servers: int) -> None:
     status, out, _ = called(step, *STEP, *words)
     assert status == 0
     _right(out, UPDATES, 5, servers, "inproc")
+
+
+def test_first_weights_are_no_update_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: bytes and messages of a record are those of one update, in the shortest run, too.
+
+    The exchange alone, after the row, is progress as the row is, so -T does not end it.
+    """
+    rows: list[list[int]] = []
+    arrived = Watchdog.arrived
+
+    def note(self: Watchdog, iteration: int) -> None:
+        if not rows or iteration < rows[-1][-1]:
+            rows.append([])
+        rows[-1].append(iteration)
+        arrived(self, iteration)
+
+    monkeypatch.setattr(Watchdog, "arrived", note)
+    words = ("--threads", "4", "--model", "toy", "--scale", "64", "--compute", "fixed:1", "--json")
+    status, out, err = called(step, *words, "--update", "sync", "-n", "6")
+    assert status == 0, err
+    one = json.loads(out.splitlines()[-1])
+    assert one["sent_bytes"] == one["received_bytes"] == 3 * one["size"]
+    assert one["step"]["messages"] == 6
+    assert [max(row) for row in rows] == [7, 20]
 
 
 @pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)

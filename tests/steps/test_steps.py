@@ -176,6 +176,29 @@ def test_an_average_that_was_there_before_proves_nothing(monkeypatch: pytest.Mon
     assert status == 1 and "gradients are not the ranks' average" in out
 
 
+def test_plans_of_all_buckets_are_kept(tmp_path: Path) -> None:
+    """Rule: steps exchange and make no plans, however many buckets there are."""
+    path = tmp_path / "many.csv"
+    path.write_text("name,shape\n" + "".join(f"t{n},2\n" for n in range(130)))
+    argv = ("--threads", "2", "--update", "ring", "--model", str(path), "--fusion", "none")
+    (one,) = _records(*argv, "-n", "1")
+    assert (step_of(one).buckets, step_of(one).plans_made_late) == (130, 0)
+
+
+def test_short_steps_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a loss curve has the time of every update, and each step its compute, if steps are short.
+
+    A batch of steps may be longer than what other measurements keep of one.
+    """
+    monkeypatch.setattr("bench.timing.measure._KEPT", 2)
+    problem = ("--problem", "softmax:samples=64:features=4", "--batch", "4", "--budget", "0.05")
+    (one,) = _records("--threads", "1", "--update", "ring", *problem)
+    curve = step_of(one).curve
+    assert curve is not None and len(step_of(one).compute_s) == len(one.times_s)
+    assert len(one.times_s) >= curve.updates[-1] > 6
+    assert curve.seconds[-1] <= sum(one.times_s) + 1e-9
+
+
 def _events(path: Path, lane: str, rank: int = 0) -> list[dict[str, Any]]:
     document = json.loads(path.read_text())
     found = [e for e in document["traceEvents"] if e["ph"] == "X" and e["pid"] == rank]
@@ -336,6 +359,10 @@ def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, updat
         (["--update", "reduce+broadcast:flat"], "reduce+broadcast:binomial+binomial"),
         (["--update", "torus:grid=2x2", "--ranks", "3"], "2x2"),
         (["--straggler", "2:3", "--threads", "2"], "there are 2 ranks"),
+        (
+            ["--straggler", "0:3", "--threads", "3", "--update", "async"],
+            "rank 0 serves async and computes nothing; learners are ranks 1 to 2",
+        ),
         (["--cycle", "5"], "write a time such as 5ms"),
         (["--scale", "0"], "at least 1"),
         (["--sweep", "ranks"], "--ranks P"),

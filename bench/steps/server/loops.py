@@ -39,6 +39,8 @@ class ServerLog:
     dropped: int = 0
     #: For each gradient the time from sending to the begin of receiving; empty over several hosts.
     waits: list[float] = field(default_factory=list)
+    #: Bytes of gradients that were received, and of weights that were sent by updates, without the
+    #: first weights.
     bytes_in: int = 0
     bytes_out: int = 0
     #: The time of the whole run, and how much of it the server waited for messages.
@@ -121,7 +123,7 @@ class ServerLoop:
         self._number, self._servers, self._enough = number, len(places), enough
         self._trace = trace or Trace(on=False)
         self._note, self._one_clock = note, one_clock
-        self._zero, self._cause = 0.0, 0.0
+        self._zero, self._cause, self._first_out = 0.0, 0.0, 0
         self._left = set[int]()
         self.log = ServerLog()
 
@@ -141,7 +143,7 @@ class ServerLoop:
             endpoint.post(tuple(self._core.learners), Kind.STOP)
             raise
         log.wall, log.idle = self._now(), endpoint.channel.idle - idle
-        log.bytes_in, log.bytes_out = endpoint.bytes_in, endpoint.bytes_out
+        log.bytes_in, log.bytes_out = endpoint.bytes_in, endpoint.bytes_out - self._first_out
         self._stop_learners()
         if failure is not None:
             raise failure
@@ -165,6 +167,7 @@ class ServerLoop:
 
     def _serve(self) -> None:
         self._act(self._core.start())
+        self._first_out = self._endpoint.bytes_out
         # If another server ends the run, all learners leave, and this server gets no more messages.
         while len(self._left) < len(self._core.learners) and not self._enough(
             self._core.version, self._now()

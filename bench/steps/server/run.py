@@ -161,6 +161,12 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
             " start more (--ranks, --threads or --learners)"
         )
     update_protocol(choice.label, learners, options.servers)
+    for rank in options.compute.slow:
+        if rank < options.servers:
+            raise Unsupported(
+                f"--straggler {rank}: rank {rank} serves {choice.label} and computes nothing;"
+                f" learners are ranks {options.servers} to {nranks - 1}"
+            )
     if launched() is not None:  # perhaps over several hosts
         return
     vector = options.workload.elements * dtype(options.dtype).itemsize
@@ -249,6 +255,7 @@ class _ServerRun:
         each = self.updates_a_round
 
         def enough(updates: int, spent: float) -> bool:
+            self.job.watch.arrived(updates)
             over = updates >= _ALONE * each or spent >= self.options.budget
             return updates >= max(_FEWEST, 2 * each) and over
 
@@ -364,6 +371,8 @@ class _ServerRun:
             }
         figures = self.world.broadcast(figures)
         times, updates = tuple(figures["times"]), len(servers[0].updates)
+        # The first weights, one message to each learner, belong to no update.
+        messages = sum(one.gradients + one.answers - self.learners for one in servers)
         received, sent = (round(n / updates) for n in figures["bytes"])
         record = Record(
             times_s=times,
@@ -381,7 +390,7 @@ class _ServerRun:
             self.protocol.name,
             gradients=self.protocol.needed,
             transport="sockets" if self.options.learners else self.world.name,
-            messages=round(sum(server.gradients + server.answers for server in servers) / updates),
+            messages=round(messages / updates),
             predicted_s=figures["predicted"],
             predicted_by=figures["model"],
             **figures["facts"],
