@@ -87,6 +87,10 @@ class ExchangeTimes(NamedTuple):
     exchange: float = 0.0
     decode: float = 0.0
 
+    def plus(self, other: ExchangeTimes) -> ExchangeTimes:
+        """The sum of both, part by part."""
+        return ExchangeTimes(*(a + b for a, b in zip(self, other, strict=True)))
+
 
 class Encoded(Action):
     """An exchange that first encodes a rank's vector. ``exchange_times``: seconds taken so far."""
@@ -105,10 +109,6 @@ class Encoded(Action):
     @abstractmethod
     def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
         """Encode, call the exchanges (each runs one of the plans), and decode."""
-
-    def forget(self) -> None:
-        """Clear the error feedback of this rank."""
-        return
 
     @property
     def sent(self) -> int:
@@ -155,14 +155,18 @@ class CompressedMean(Encoded):
 
     def __init__(
         self, algorithm: str, codec: Codec, transport: Transport, rank: int, nranks: int,
-        source: Vector, target: Vector,
+        source: Vector, target: Vector, left: Vector | None = None,
     ) -> None:  # fmt: skip
+        """``left``: memory for the error feedback of the vector, if others use it, too."""
         suits(codec, algorithm)
         coded = _ALGORITHMS[algorithm]
         self._codec, self._target, self._nranks = codec, target, nranks
         self._shards = parts(len(target), nranks if coded.shards else 1)
         lengths = [shard.stop - shard.start for shard in self._shards]
-        self._feedback = [Feedback(codec, n) for n in lengths]
+        self._feedback = [
+            Feedback(codec, n, None if left is None else left[shard])
+            for n, shard in zip(lengths, self._shards, strict=True)
+        ]
         # The shard that this rank adds up; None if only rank 0 adds.
         adds = rank if coded.shards else 0
         everyone_adds = coded.answer is None or coded.shards
@@ -204,9 +208,7 @@ class CompressedMean(Encoded):
             exchange()
         end = time.perf_counter()
         passed = (encoded - start, arrived - encoded + end - added, added - arrived)
-        self.exchange_times = ExchangeTimes(
-            *(a + b for a, b in zip(self.exchange_times, passed, strict=True))
-        )
+        self.exchange_times = self.exchange_times.plus(ExchangeTimes(*passed))
 
     def _add(self) -> None:
         """Add up, in rank order, the vectors that were received for this rank's shard."""
@@ -217,11 +219,6 @@ class CompressedMean(Encoded):
         for wire in self._arrived.reshape(self._nranks, -1):
             total += self._codec.decode(wire, length)
         self._target[self._own] = total / np.float32(self._nranks)
-
-    def forget(self) -> None:
-        """See `Encoded.forget`."""
-        for feedback in self._feedback:
-            feedback.left[:] = 0
 
     @property
     def messages(self) -> int:
@@ -283,10 +280,15 @@ class Exchange:
             self._contender = Contender(self._spec, run, parse_choice(name), nranks)
             self._contender.prove()
         self._op = op("avg") if self._spec.reduces else None
+        # The error feedback of all gradients, for whichever range they are exchanged in.
+        self._left: Vector | None = None
+        if self._source is not None and self.coded and self._codec.feedback:
+            self._left = np.zeros(len(self._source), np.float32)
         self._plans: dict[TensorRange, Action] = {}
         self._messages: dict[TensorRange, int] = {}
-        # Bytes that were sent and received by plans that are closed now.
+        # Bytes that were sent and received by plans that are closed now, and their seconds.
         self._closed_sent = self._closed_received = 0
+        self._closed_times = ExchangeTimes()
         self.plans_made, self.carriers = 0, Counter[str]()
 
     def schedule(self, nbytes: int) -> Schedule | None:
@@ -351,12 +353,14 @@ class Exchange:
             return self._make_uncoded_plan(gradients, span)
         layout = gradients.layout
         first = layout.starts[span[0]] // layout.itemsize(span)
-        source, view = self._source[first : first + layout.elements(span)], gradients.view(span)
+        part = slice(first, first + layout.elements(span))
+        source, view = self._source[part], gradients.view(span)
         if self._codec.adds is not None:
             return CastFirst(self._make_uncoded_plan(gradients, span), source, view)
         world = self._job.world
         where = self._job.transport, world.rank, world.size
-        plan = CompressedMean(self._algorithm, self._codec, *where, source, view)
+        left = None if self._left is None else self._left[part]
+        plan = CompressedMean(self._algorithm, self._codec, *where, source, view, left)
         self._messages[span] = plan.messages
         return plan
 
@@ -384,6 +388,8 @@ class Exchange:
         plan = self._plans.pop(span)
         self._closed_sent += plan.sent
         self._closed_received += plan.received
+        if isinstance(plan, Encoded):
+            self._closed_times = self._closed_times.plus(plan.exchange_times)
         plan.close()
 
     @property
@@ -394,14 +400,16 @@ class Exchange:
     @property
     def times(self) -> ExchangeTimes:
         """Seconds of this rank's exchanges so far, with encoding and decoding."""
-        times = [plan.exchange_times for plan in self._plans.values() if isinstance(plan, Encoded)]
-        return ExchangeTimes(*map(sum, zip(*times, strict=True))) if times else ExchangeTimes()
+        times = self._closed_times
+        for plan in self._plans.values():
+            if isinstance(plan, Encoded):
+                times = times.plus(plan.exchange_times)
+        return times
 
     def forget(self) -> None:
         """Clear the error feedback of this rank."""
-        for plan in self._plans.values():
-            if isinstance(plan, Encoded):
-                plan.forget()
+        if self._left is not None:
+            self._left[:] = 0
 
     @property
     def sent(self) -> int:

@@ -121,6 +121,8 @@ class TrainingStep(Action):
             self._thread.wait()
         self._training.update(self._gradients.view((0, self._count)))
         self._number += 1
+        if self._number == 0:  # what warm-up steps lost by encoding is no part of the training
+            self._first.forget()
 
     # -- the computing thread
 

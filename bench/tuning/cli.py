@@ -136,6 +136,7 @@ def _predict(options: TuneCommand, fit: Path) -> list[Rules]:
             options.topology or None,
             options.algorithm,
             own.dtypes[0],
+            in_place=options.placement == "in",
         )
         for one in notes:
             print_note(one)

@@ -186,9 +186,9 @@ def test_plans_of_all_buckets_are_kept(tmp_path: Path) -> None:
 
 
 def test_short_steps_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: a loss curve has the time of every update, and each step its compute, if steps are short.
+    """Rule: a loss curve has the time of every update, and each step its compute.
 
-    A batch of steps may be longer than what other measurements keep of one.
+    Steps may be so short that other measurements would keep only the last of each batch.
     """
     monkeypatch.setattr("bench.timing.measure._KEPT", 2)
     problem = ("--problem", "softmax:samples=64:features=4", "--batch", "4", "--budget", "0.05")
