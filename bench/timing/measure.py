@@ -76,8 +76,8 @@ def measure(
     ``how``: how iterations begin; by default after a barrier, as ``rules`` say. Without a fixed
     number, batches of iterations run until the 95 % interval of the median is within 2 % or the
     budget is spent. Of iterations shorter than a 10,000th of the budget, the last ones of each
-    batch are kept, or with ``rules.keep_all`` all. There are at least 6 iterations, or at least 1 if
-    6 would take longer than ``left()`` by rank 0's clock. A loop has one batch and one time, the
+    batch are kept, or with ``rules.keep_all`` all. There are at least 6 iterations, or at least 1
+    if 6 would take longer than ``left()`` by rank 0's clock. A loop has one batch and one time, the
     mean.
     """
     loop = rules.timing == "loop"

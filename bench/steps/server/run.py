@@ -17,7 +17,7 @@ from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.compute import one_core
 from bench.steps.job import StepJob, step_record
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.server.endpoint import Channel, Mailboxes, MergedChannel, MpiChannel
+from bench.steps.server.endpoint import Channel, Kind, Mailboxes, MergedChannel, MpiChannel
 from bench.steps.server.loops import (
     ServerLog,
     ServerLoop,
@@ -233,8 +233,14 @@ class _ServerRun:
         channels = open_channel(self.job, self.protocol, gradient_bytes, joinable=joinable)
         with channels as channel, self._cores():
             if self.world.rank < self.servers:
-                return self._serve(channel, trainer, enough, trace)
-            self._learn(channel, trainer, alone, trace)
+                return self._serve(channel, trainer, enough, trace, 0 if alone else self.warmup)
+            try:
+                self._learn(channel, trainer, alone, trace)
+            except BaseException as error:  # servers do not wait for this learner
+                text = np.frombuffer(f"ended with {type(error).__name__}".encode(), np.uint8)
+                with suppress(RankFailure):
+                    channel.post(range(self.servers), Kind.FAILED, 0, text, 0.0)
+                raise
         return None, None
 
     def _cores(self) -> AbstractContextManager[None]:
@@ -287,7 +293,12 @@ class _ServerRun:
     # -- roles
 
     def _serve(
-        self, channel: Channel, trainer: Trainer, enough: Callable[[int, float], bool], trace: Trace
+        self,
+        channel: Channel,
+        trainer: Trainer,
+        enough: Callable[[int, float], bool],
+        trace: Trace,
+        warmup: int,
     ) -> tuple[ServerLog, Any]:
         server = ServerLoop(
             channel,
@@ -299,6 +310,7 @@ class _ServerRun:
             trace=trace,
             note=self.job.note,
             one_clock=self.one_clock,
+            warmup=warmup,
         )
         if self.world.rank == 0:
             self.job.watch.explained(lambda states, size: self._describe_progress(server, states))
