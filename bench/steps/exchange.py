@@ -275,7 +275,8 @@ class Exchange:
             if not job.baseline.has_library:
                 raise Unsupported("threads of one process have no library; leave out library")
         elif name == "auto":
-            self._contender = auto(self._spec, run, RankSetup(nranks, job.transport.name))
+            setup = RankSetup(nranks, job.transport.name, oversubscribed=job.oversubscribed)
+            self._contender = auto(self._spec, run, setup)
         else:
             self._contender = Contender(self._spec, run, parse_choice(name), nranks)
             self._contender.prove()

@@ -16,6 +16,7 @@ from bench.launch.control_socket import step as steps
 from bench.run.tuning_file import Range, Tunable, dump
 from bench.steps import buckets
 from bench.steps import main as steps_main
+from bench.steps import session
 from bench.steps.exchange import Exchange
 from bench.steps.options import compute
 from bench.steps.server.protocol import update_protocol
@@ -28,6 +29,7 @@ from collectives.execution.transport import Counted
 from reports.analysis.steps import figures
 from reports.readers.codec import measurements
 from reports.readers.reading import read
+from reports.records.cores import Load
 from reports.records.measurement import Measurement
 from tests.bench.tuning.tunings import rules
 from tests.conftest import Mpi, Run, called, thorough
@@ -479,3 +481,27 @@ def test_auto_takes_what_tuning_found_for_each_bucket(tmp_path: Path) -> None:
         assert found.wrong == 0
         # Ten tensors of 4 KiB go round a ring in 2 (P-1) messages a rank; 40 KiB to a server.
         assert step_of(found).messages == messages
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_auto_refuses_rules_of_other_conditions(
+    crowded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: rules of ranks that share cores are not for ranks that have one each, nor the reverse.
+
+    Of a file that has both, those of this run's kind are taken.
+    """
+    monkeypatch.setattr(session, "load", lambda *_: Load(2, 1 if crowded else 2))
+    path = tmp_path / "tuning.json"
+    way = ("--tuning", str(path), "--update", "auto", "--threads", "2", "--fusion", "all")
+    kinds = []
+    for kind, name in ((True, "ring"), (False, "ps")):
+        one = Tunable(name, "inproc")
+        made = rules((Range(1, one, 1e-6),), ranks=2)
+        kinds.append(replace(made, transport="inproc", default=one, oversubscribed=kind))
+    path.write_bytes(dump(kinds, {}))
+    (found,) = _records(*TOY, *way)
+    assert step_of(found).messages == (4 if crowded else 2)
+    path.write_bytes(dump([one for one in kinds if one.oversubscribed is not crowded], {}))
+    (found,) = _records(*TOY, *way)
+    assert found.skipped and "does not apply" in found.skipped
