@@ -58,6 +58,14 @@ def test_ranks_as_threads(servers: int) -> None:
     _right(out, UPDATES, 5, servers, "inproc")
 
 
+@pytest.mark.parametrize("law", ["fixed:1", "exp:1"])
+def test_a_mean_beside_a_median_is_said(law: str) -> None:
+    """Rule: where steps of all-reduces and of servers stand together, it is said what each is."""
+    words = ("--threads", "3", "--model", "toy", "--scale", "64", "-n", "2", "--compute", law)
+    status, out, _ = called(step, *words, "--update", "ring,sync")
+    assert status == 0 and ("with a server the mean, else the median" in out) == (law == "exp:1")
+
+
 def test_first_weights_are_no_update_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: bytes and messages of a record are those of one update, in the shortest run, too.
 

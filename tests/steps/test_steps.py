@@ -14,9 +14,8 @@ import pytest
 
 from bench.launch.control_socket import step as steps
 from bench.run.tuning_file import Range, Tunable, dump
-from bench.steps import buckets
+from bench.steps import buckets, session
 from bench.steps import main as steps_main
-from bench.steps import session
 from bench.steps.exchange import Exchange
 from bench.steps.options import compute
 from bench.steps.server.protocol import update_protocol

@@ -254,6 +254,7 @@ class TestCommand:
             (["--launcher", "'/no/such/launcher -n {ranks}'"], "/no/such/launcher"),
             (["-b", "1Q"], "'1Q' is no size"),
             (["--from", "README.md", "-b", "1K"], "nothing is measured with --from"),
+            (["--from", "README.md", "--ranks", "4"], "--ranks: nothing is measured with --from"),
         ],
     )
     def test_misuse_is_one_line(self, tmp_path: Path, argv: list[str], said: str) -> None:
