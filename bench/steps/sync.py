@@ -565,9 +565,13 @@ class _Update:
     def measure(self) -> tuple[Record, Lines]:
         """See `run`. The result is the same on every rank."""
         job, options = self._job, self._job.options
-        # Every step is kept: its compute alone has the same draw, and each trains.
         rules = Timing(
-            options.warmup, options.iterations, options.budget, per_rank=True, keep_all=True
+            options.warmup,
+            options.iterations,
+            options.budget,
+            per_rank=True,
+            # Steps that train or have draws of their own are not left out, however short.
+            keep_all=self._training.real or not job.compute.constant,
         )
         if self._training.real:  # training goes on even if the step's time is precise enough
             rules = replace(rules, precise=0.0)

@@ -16,6 +16,7 @@ from bench.launch.control_socket import step as steps
 from bench.run.tuning_file import Range, Tunable, dump
 from bench.steps import buckets, session
 from bench.steps import main as steps_main
+from bench.steps.compute import Exponential
 from bench.steps.exchange import Exchange
 from bench.steps.options import compute
 from bench.steps.server.protocol import update_protocol
@@ -192,12 +193,21 @@ def test_short_steps_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     Steps may be so short that other measurements would keep only the last of each batch.
     """
     monkeypatch.setattr("bench.timing.measure._KEPT", 2)
-    problem = ("--problem", "softmax:samples=64:features=4", "--batch", "4", "--budget", "0.05")
-    (one,) = _records("--threads", "1", "--update", "ring", *problem)
+    way = ("--threads", "1", "--update", "ring", "--budget", "0.05")
+    (one,) = _records(*way, "--problem", "softmax:samples=64:features=4", "--batch", "4")
     curve = step_of(one).curve
-    assert curve is not None and len(step_of(one).compute_s) == len(one.times_s)
-    assert len(one.times_s) >= curve.updates[-1] > 6
+    assert curve is not None and len(one.times_s) >= curve.updates[-1] > 6
     assert curve.seconds[-1] <= sum(one.times_s) + 1e-9
+    drawn = set[int]()
+    draw = Exponential.draw
+
+    def note(self: Exponential, rank: int, step: int) -> float:
+        drawn.add(step)
+        return draw(self, rank, step)
+
+    monkeypatch.setattr(Exponential, "draw", note)
+    (one,) = _records(*way, "--model", "toy", "--scale", "64", "--compute", "exp:1")
+    assert max(drawn) + 1 == len(one.times_s) == len(step_of(one).compute_s)
 
 
 def _events(path: Path, lane: str, rank: int = 0) -> list[dict[str, Any]]:
