@@ -66,6 +66,16 @@ def test_a_mean_beside_a_median_is_said(law: str) -> None:
     assert status == 0 and ("with a server the mean, else the median" in out) == (law == "exp:1")
 
 
+def test_a_server_s_column_is_in_no_formula(tmp_path: Path) -> None:
+    """Rule: of recorded times a formula takes those of the ranks that learn."""
+    times = tmp_path / "times.csv"
+    times.write_text("500,1,1\n500,1,1\n")
+    words = ("--threads", "3", "--model", "toy", "--scale", "64", "-n", "6", "--json")
+    status, out, _ = called(step, *words, "--compute", str(times), "--update", "sync")
+    assert status == 0
+    assert json.loads(out.splitlines()[-1])["step"]["formula_s"] == pytest.approx(0.001)
+
+
 def test_first_weights_are_no_update_s(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: bytes and messages of a record are those of one update, in the shortest run, too.
 

@@ -364,12 +364,13 @@ class _ServerRun:
         figures: dict[str, Any] = {}
         if self.world.rank == 0:
             compute, first = self.job.compute, self.servers
-            fast = compute.fastest(range(first, first + self.learners))
+            ranks = range(first, first + self.learners)
+            fast = compute.fastest(ranks)
             slow = {n for n in range(self.learners) if first + n not in fast}
             report = build_report(
                 self.protocol,
                 servers,
-                compute,
+                compute.among(ranks),
                 lambda learner, n: compute.seconds(first + learner, n),
                 self.warmup,
                 slow,
