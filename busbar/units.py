@@ -305,6 +305,8 @@ def parse_ranks(text: str, most: int = MOST_RANKS) -> list[int]:
         ends = [end or span[1] for end in span.groups()]
         if max(map(len, ends)) > _MOST_DIGITS or int(ends[1]) > most:
             raise Unsupported(f"-n {text[:80]}: rank counts go from 1 to {most}")
+        if int(ends[0]) > int(ends[1]):
+            raise Unsupported(f"-n {text[:80]}: {part[:40]!r} falls; write {ends[1]}-{ends[0]}")
         counts += range(int(ends[0]), int(ends[1]) + 1)
     if not counts or min(counts) < 1:
         raise Unsupported(f"-n {text[:80]}: rank counts go from 1 to {most}")

@@ -59,6 +59,10 @@ class Compute(ABC):
         """Seconds of a rank's step, with the factor of ``--straggler``."""
         return self.draw(rank, step) * self.slow.get(rank, 1.0)
 
+    def among(self, ranks: Iterable[int]) -> Compute:
+        """The law of these ranks' times, such as those of learners without servers."""
+        return self
+
     def fastest(self, ranks: Iterable[int]) -> list[int]:
         """The ranks with the smallest factor of ``--straggler``; a speed-up is relative to them."""
         factors = {rank: self.slow.get(rank, 1.0) for rank in ranks}
@@ -128,6 +132,11 @@ class Replay(Compute):
         """See `Compute.draw`."""
         steps, ranks = self._table.shape
         return float(self._table[step % steps, rank % ranks])
+
+    def among(self, ranks: Iterable[int]) -> Replay:
+        """See `Compute.among`: the columns of these ranks."""
+        columns = [rank % self._table.shape[1] for rank in ranks]
+        return Replay(self.label, self._table[:, columns], self.slow)
 
     def smallest(self, k: int, p: int) -> float:
         """See `Compute.smallest`, for times that are drawn from the table with replacement.

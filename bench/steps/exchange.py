@@ -87,6 +87,10 @@ class ExchangeTimes(NamedTuple):
     exchange: float = 0.0
     decode: float = 0.0
 
+    def plus(self, other: ExchangeTimes) -> ExchangeTimes:
+        """The sum of both, part by part."""
+        return ExchangeTimes(*(a + b for a, b in zip(self, other, strict=True)))
+
 
 class Encoded(Action):
     """An exchange that first encodes a rank's vector. ``exchange_times``: seconds taken so far."""
@@ -105,10 +109,6 @@ class Encoded(Action):
     @abstractmethod
     def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
         """Encode, call the exchanges (each runs one of the plans), and decode."""
-
-    def forget(self) -> None:
-        """Clear the error feedback of this rank."""
-        return
 
     @property
     def sent(self) -> int:
@@ -155,14 +155,18 @@ class CompressedMean(Encoded):
 
     def __init__(
         self, algorithm: str, codec: Codec, transport: Transport, rank: int, nranks: int,
-        source: Vector, target: Vector,
+        source: Vector, target: Vector, left: Vector | None = None,
     ) -> None:  # fmt: skip
+        """``left``: memory for the error feedback of the vector, if others use it, too."""
         suits(codec, algorithm)
         coded = _ALGORITHMS[algorithm]
         self._codec, self._target, self._nranks = codec, target, nranks
         self._shards = parts(len(target), nranks if coded.shards else 1)
         lengths = [shard.stop - shard.start for shard in self._shards]
-        self._feedback = [Feedback(codec, n) for n in lengths]
+        self._feedback = [
+            Feedback(codec, n, None if left is None else left[shard])
+            for n, shard in zip(lengths, self._shards, strict=True)
+        ]
         # The shard that this rank adds up; None if only rank 0 adds.
         adds = rank if coded.shards else 0
         everyone_adds = coded.answer is None or coded.shards
@@ -204,9 +208,7 @@ class CompressedMean(Encoded):
             exchange()
         end = time.perf_counter()
         passed = (encoded - start, arrived - encoded + end - added, added - arrived)
-        self.exchange_times = ExchangeTimes(
-            *(a + b for a, b in zip(self.exchange_times, passed, strict=True))
-        )
+        self.exchange_times = self.exchange_times.plus(ExchangeTimes(*passed))
 
     def _add(self) -> None:
         """Add up, in rank order, the vectors that were received for this rank's shard."""
@@ -218,11 +220,6 @@ class CompressedMean(Encoded):
             total += self._codec.decode(wire, length)
         self._target[self._own] = total / np.float32(self._nranks)
 
-    def forget(self) -> None:
-        """See `Encoded.forget`."""
-        for feedback in self._feedback:
-            feedback.left[:] = 0
-
     @property
     def messages(self) -> int:
         """Messages that this rank sends in an iteration."""
@@ -231,7 +228,8 @@ class CompressedMean(Encoded):
 
 #: The update that reduces to rank 0 and broadcasts from rank 0.
 REDUCE_BROADCAST = "reduce+broadcast"
-# The most plans that an exchange keeps; ranges of tensors may differ from step to step.
+# An exchange keeps so many plans, or one for each range that it exchanges again and again if these
+# are more; with a cycle, ranges may differ from step to step.
 _MOST_PLANS = 128
 
 
@@ -258,8 +256,14 @@ class Exchange:
     Raises Unsupported if the collective cannot run on these ranks.
     """
 
-    def __init__(self, job: StepJob, collective: str, name: str, source: Vector | None) -> None:
-        """``source``: the gradients that a reduction reads; None: those in the buckets."""
+    def __init__(
+        self, job: StepJob, collective: str, name: str, source: Vector | None, ranges: int
+    ) -> None:
+        """``source``: the gradients that a reduction reads; None: those in the buckets.
+
+        ``ranges``: into how many ranges all gradients are divided.
+        """
+        self._most_plans = max(_MOST_PLANS, ranges)
         self._source = source if catalogue.spec(collective).reduces else None
         self._codec = job.options.codec
         self._algorithm = name.partition(":")[0]
@@ -271,15 +275,21 @@ class Exchange:
             if not job.baseline.has_library:
                 raise Unsupported("threads of one process have no library; leave out library")
         elif name == "auto":
-            self._contender = auto(self._spec, run, RankSetup(nranks, job.transport.name))
+            setup = RankSetup(nranks, job.transport.name, oversubscribed=job.oversubscribed)
+            self._contender = auto(self._spec, run, setup)
         else:
             self._contender = Contender(self._spec, run, parse_choice(name), nranks)
             self._contender.prove()
         self._op = op("avg") if self._spec.reduces else None
+        # The error feedback of all gradients, for whichever range they are exchanged in.
+        self._left: Vector | None = None
+        if self._source is not None and self.coded and self._codec.feedback:
+            self._left = np.zeros(len(self._source), np.float32)
         self._plans: dict[TensorRange, Action] = {}
         self._messages: dict[TensorRange, int] = {}
-        # Bytes that were sent and received by plans that are closed now.
+        # Bytes that were sent and received by plans that are closed now, and their seconds.
         self._closed_sent = self._closed_received = 0
+        self._closed_times = ExchangeTimes()
         self.plans_made, self.carriers = 0, Counter[str]()
 
     def schedule(self, nbytes: int) -> Schedule | None:
@@ -331,7 +341,7 @@ class Exchange:
     def plan(self, gradients: Gradients, span: TensorRange) -> Action:
         """The action that exchanges a range, kept for reuse. All ranks pass the same range."""
         if span not in self._plans:
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= self._most_plans:
                 self._drop(next(iter(self._plans)))
             self._plans[span] = self._make_plan(gradients, span)
             own = self.coded or self.schedule(gradients.view(span).nbytes) is not None
@@ -344,12 +354,14 @@ class Exchange:
             return self._make_uncoded_plan(gradients, span)
         layout = gradients.layout
         first = layout.starts[span[0]] // layout.itemsize(span)
-        source, view = self._source[first : first + layout.elements(span)], gradients.view(span)
+        part = slice(first, first + layout.elements(span))
+        source, view = self._source[part], gradients.view(span)
         if self._codec.adds is not None:
             return CastFirst(self._make_uncoded_plan(gradients, span), source, view)
         world = self._job.world
         where = self._job.transport, world.rank, world.size
-        plan = CompressedMean(self._algorithm, self._codec, *where, source, view)
+        left = None if self._left is None else self._left[part]
+        plan = CompressedMean(self._algorithm, self._codec, *where, source, view, left)
         self._messages[span] = plan.messages
         return plan
 
@@ -377,6 +389,8 @@ class Exchange:
         plan = self._plans.pop(span)
         self._closed_sent += plan.sent
         self._closed_received += plan.received
+        if isinstance(plan, Encoded):
+            self._closed_times = self._closed_times.plus(plan.exchange_times)
         plan.close()
 
     @property
@@ -387,14 +401,16 @@ class Exchange:
     @property
     def times(self) -> ExchangeTimes:
         """Seconds of this rank's exchanges so far, with encoding and decoding."""
-        times = [plan.exchange_times for plan in self._plans.values() if isinstance(plan, Encoded)]
-        return ExchangeTimes(*map(sum, zip(*times, strict=True))) if times else ExchangeTimes()
+        times = self._closed_times
+        for plan in self._plans.values():
+            if isinstance(plan, Encoded):
+                times = times.plus(plan.exchange_times)
+        return times
 
     def forget(self) -> None:
         """Clear the error feedback of this rank."""
-        for plan in self._plans.values():
-            if isinstance(plan, Encoded):
-                plan.forget()
+        if self._left is not None:
+            self._left[:] = 0
 
     @property
     def sent(self) -> int:

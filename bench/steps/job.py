@@ -34,7 +34,8 @@ class StepJob:
     ``watch``: the watchdog, notified of every row and iteration, so that it can explain a hang.
     ``trace``: the spans that ``--trace`` draws. ``note``: prints a line on rank 0.
     ``set_progress``: registers a function that returns the progress of the update as JSON values,
-    for the record of an update that hangs. Any thread may call that function.
+    for the record of an update that hangs. Any thread may call that function. ``oversubscribed``:
+    True if ranks share cores; None if this is unknown.
     """
 
     world: World
@@ -48,6 +49,7 @@ class StepJob:
     trace: Trace
     note: Callable[[str], None]
     set_progress: Callable[[Callable[[], Mapping[str, Any]]], None]
+    oversubscribed: bool | None
 
     @property
     def ranks(self) -> int:

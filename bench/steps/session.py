@@ -101,6 +101,7 @@ class _StepSession(RunSession):
             trace=self._trace,
             note=lambda text: self._screen.note(f"busbar: {text}"),
             set_progress=self._set_progress,
+            oversubscribed=None if self._crowd is None else self._crowd.per_core > 1,
         )
         self._set_progress(lambda: {"iteration": self._world.states[self._world.rank][1]})
         self._running = job

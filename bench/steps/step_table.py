@@ -48,6 +48,11 @@ def header(
     if mpi is not None:
         texts += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
     texts.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
+    kinds = {update(choice.name).fused for choice in options.updates}
+    if len(kinds) > 1 and not options.compute.constant:
+        texts.append(
+            "step: with a server the mean, else the median, which is less where times are skewed"
+        )
     lines = [f"# {line}" for text in texts for line in wrap(text, table.terminal - 2)]
     names = "".join(f"{one.head:>{one.width}}" for one in table.columns)
     return [*lines, f"# {'update':<{_NAME}}{names}"]

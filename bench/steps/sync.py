@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from itertools import accumulate, count, product
+from math import ceil
 from statistics import median
 from typing import Any
 
@@ -120,6 +121,8 @@ class TrainingStep(Action):
             self._thread.wait()
         self._training.update(self._gradients.view((0, self._count)))
         self._number += 1
+        if self._number == 0:  # what warm-up steps lost by encoding is no part of the training
+            self._first.forget()
 
     # -- the computing thread
 
@@ -459,20 +462,20 @@ def time_cycles(
     """Seconds until all gradients are exchanged, if each cycle exchanges those that are ready.
 
     Exchanges begin every ``cycle`` seconds, in buffers of ``buffer`` bytes. After an exchange that
-    takes longer than ``cycle`` the next one begins at once.
+    takes longer than ``cycle`` the next one begins at once, and later cycles count from there.
     """
-    done, now = 0, 0.0
-    while done < len(sizes):
-        now = max(now, cycle)
-        begun, count = now, int(np.searchsorted(ready, now, side="right"))
+    done, begun = 0, cycle
+    while True:
+        count = int(np.searchsorted(ready, begun, side="right"))
+        if count <= done:  # the next cycle at which a gradient is ready
+            begun += cycle * max(1, ceil((float(ready[done]) - begun) / cycle))
+            continue
+        now = begun
         for span in fill_buffers(sizes, done, count, buffer, kinds):
             now += seconds(span)
-        if count <= done:
-            # The cycle at which the next gradient is ready.
-            now = max(now, cycle * np.ceil(float(ready[done]) / cycle))
-            continue
-        done, now = count, max(now, begun + cycle) if count < len(sizes) else now
-    return now
+        if count == len(sizes):
+            return now
+        done, begun = count, max(now, begun + cycle)
 
 
 # Algorithms whose schedules cannot be built before the ranks have started.
@@ -523,11 +526,12 @@ class _Update:
         self._layout = GradientLayout.of(job.workload, job.options.dtype)
         self._fusion = job.options.fusion
         self._training = RankTraining(job)
+        self._spans = self._buckets()
         self._exchanges = [
-            Exchange(job, *stage, self._training.source) for stage in stages(job.choice)
+            Exchange(job, *stage, self._training.source, len(self._spans))
+            for stage in stages(job.choice)
         ]
         self._first = self._exchanges[0]
-        self._spans = self._buckets()
         self._check_memory()
         self._gradients = Gradients(self._layout, job.transport)
         self._gradients.fill(job.world.rank + 1)
@@ -561,7 +565,14 @@ class _Update:
     def measure(self) -> tuple[Record, Lines]:
         """See `run`. The result is the same on every rank."""
         job, options = self._job, self._job.options
-        rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
+        rules = Timing(
+            options.warmup,
+            options.iterations,
+            options.budget,
+            per_rank=True,
+            # Steps that train or have draws of their own are not left out, however short.
+            keep_all=self._training.real or not job.compute.constant,
+        )
         if self._training.real:  # training goes on even if the step's time is precise enough
             rules = replace(rules, precise=0.0)
         step = TrainingStep(

@@ -42,7 +42,8 @@ class Timing:
     """Rules of timing: see the options of the same names in `bench.options.options`.
 
     ``precise``: the relative width of the median's 95 % interval at which a row ends; 0: never.
-    ``settle``: leave out iterations before times are steady; not with a fixed number.
+    ``settle``: leave out iterations before times are steady; not with a fixed number. ``keep_all``:
+    keep the times of all iterations, however short they are.
     """
 
     warmup: int = 1
@@ -53,6 +54,7 @@ class Timing:
     per_rank: bool = False
     precise: float = PRECISE
     settle: bool = False
+    keep_all: bool = False
 
 
 def _endless() -> float:
@@ -74,8 +76,9 @@ def measure(
     ``how``: how iterations begin; by default after a barrier, as ``rules`` say. Without a fixed
     number, batches of iterations run until the 95 % interval of the median is within 2 % or the
     budget is spent. Of iterations shorter than a 10,000th of the budget, the last ones of each
-    batch are kept. There are at least 6 iterations, or at least 1 if 6 would take longer than
-    ``left()`` by rank 0's clock. A loop has one batch and one time, the mean.
+    batch are kept, or with ``rules.keep_all`` all. There are at least 6 iterations, or at least 1
+    if 6 would take longer than ``left()`` by rank 0's clock. A loop has one batch and one time, the
+    mean.
     """
     loop = rules.timing == "loop"
     how = how or BarrierStart(world, rules.across, loop=loop)
@@ -93,10 +96,10 @@ def measure(
     ending = _Ending(rules)
     runs, batch = 0, rules.iterations or int(world.broadcast(min(FEWEST, _room(left(), once))))
     start = clock()
+    last = slice(0 if rules.iterations or rules.keep_all else -_KEPT, None)
     while True:
         fresh = how.batch(action, batch, runs, arrived, once)
         runs += batch
-        last = slice(0 if rules.iterations else -_KEPT, None)
         times += fresh.times[last].tolist()
         own += fresh.own[last].tolist()
         for name, values in fresh.also.items():

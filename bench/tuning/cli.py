@@ -28,6 +28,9 @@ from busbar.terminal import print_note
 from collectives.schedule import catalogue
 from reports.analysis.expect import parse_share
 
+# Options of what is measured, which do not choose among records.
+_MEASURED = ("collective", "ranks", "transport", "algorithm")
+
 
 class TuneCommand(Command):
     """Find the best algorithm for each size and rank count.
@@ -102,8 +105,10 @@ class TuneCommand(Command):
         else:
             if not self.runs:
                 measured = _measure(self)
-            elif self.rest:
-                raise Unsupported(f"{self.rest[0]}: nothing is measured with --from; see --help")
+            else:
+                unused = [f"--{name}" for name in _MEASURED if name in self.given]
+                if wrong := [*self.rest[:1], *unused]:
+                    raise Unsupported(f"{wrong[0]}: nothing is measured with --from; see --help")
             series, notes = of_files(measured.records, self.placement)
             for one in notes[:20]:
                 print_note(one)
@@ -136,6 +141,7 @@ def _predict(options: TuneCommand, fit: Path) -> list[Rules]:
             options.topology or None,
             options.algorithm,
             own.dtypes[0],
+            in_place=options.placement == "in",
         )
         for one in notes:
             print_note(one)

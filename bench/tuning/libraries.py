@@ -122,7 +122,7 @@ ALGORITHMS: Mapping[str, tuple[str, ...]] = {name: row[2] for name, row in _TABL
 _SAME = """
 allgather ring=ring bruck=bruck doubling=recursive_doubling
 allreduce ring=ring recursive_doubling=recursive_doubling halving_doubling=rabenseifner\
- one_shot=basic_linear
+ ps=basic_linear
 alltoall pairwise=pairwise bruck=modified_bruck direct=linear
 broadcast flat=basic_linear chain=chain binomial=binomial\
  scatter_allgather=scatter_allgather_ring

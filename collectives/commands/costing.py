@@ -193,7 +193,8 @@ def _times(
     if not marks.any():
         yield from ("nothing is moved at these sizes", "")
         return
-    line = f"* best: {contenders[int(times[:, 0].argmin())].name}"
+    first = int(marks.any(axis=0).argmax())
+    line = f"* best: {contenders[int(times[:, first].argmin())].name}"
     for cross in find_crossovers(collective, contenders, predictor, sizes):
         line += f"; from {format_size_argument(cross.size)} on {cross.better}"
     yield line

@@ -141,15 +141,17 @@ def find_crossovers(
 ) -> list[Crossover]:
     """Find the sizes at which the fastest candidate changes, within about 2 %.
 
-    If two are equally fast, the earlier one stays the fastest.
+    If two are equally fast, the earlier one stays the fastest. Sizes too small to move anything, at
+    which all take no time, are left out.
     """
     timed = [c for c in candidates if c.seconds is not None]
     if not timed:
         return []
     table = np.array([c.seconds for c in timed])
     changes: list[Crossover] = []
-    best = int(table[:, 0].argmin())
-    for i in range(1, len(sizes)):
+    first = int(table.any(axis=0).argmax())
+    best = int(table[:, first].argmin())
+    for i in range(first + 1, len(sizes)):
         better = int(table[:, i].argmin())
         if table[better, i] < table[best, i] * (1 - _EQUAL):
             pair = timed[best], timed[better]

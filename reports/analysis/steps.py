@@ -10,6 +10,7 @@ from statistics import fmean, median, stdev
 from busbar.statistics import interval
 from reports.records.measurement import Measurement
 from reports.records.steps import LossCurve, Step
+from reports.statistics.inference import student_quantile
 from reports.statistics.quantities import center
 from reports.statistics.uncertain import Uncertain, median_of
 
@@ -17,6 +18,7 @@ from reports.statistics.uncertain import Uncertain, median_of
 _SAME = {"sync": "k-sync", "async": "k-async"}
 #: No interval is computed for this many times or fewer.
 _FEWEST = 5
+_TAIL = 0.025  # of a 95 % interval, on either side
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,13 @@ def _summary(row: Measurement, step: Step) -> StepSummary:
     kind, _, rest = name.partition(":")
     learners = step.learners or row.ranks or 1
     family, k = _family(kind, rest, learners)
-    # The mean, because formulas predict means. The mean of many updates is about normal.
-    wide = 1.96 * stdev(times) / sqrt(len(times)) if len(times) > _FEWEST else 0.0
+    # The mean, because formulas predict means.
+    wide = 0.0
     # Updates of a server are correlated; the record's own interval takes this into account.
     if step.interval_s is not None:
         wide = (step.interval_s[1] - step.interval_s[0]) / 2
+    elif len(times) > _FEWEST and row.timing != "loop":
+        wide = student_quantile(_TAIL, len(times) - 1) * stdev(times) / sqrt(len(times))
     law = "" if step.compute in ("", "none") else f", compute {step.compute}"
     return StepSummary(
         f"{name} {step.compress}".rstrip(),

@@ -146,3 +146,19 @@ def test_cycles_exchange_everything_after_it_is_ready(
     assert [n for span in seen for n in range(*span)] == list(range(len(gaps)))
     assert took >= float(ready[-1]) + each - 1e-9
     assert took <= float(ready[-1]) + 2 * cycle + each * len(gaps) + 1e-6
+
+
+def test_cycles_count_from_the_last_exchange() -> None:
+    """Rule: as in Horovod, the cycle after a long exchange begins at once, the next from there.
+
+    A gradient that is ready one rounding error after a cycle waits for the next one.
+    """
+
+    def begins(ready: list[float], each: float) -> float:
+        took = time_cycles(np.array(ready), [100] * len(ready), 1000, 0.005, lambda _: each)
+        return took - each
+
+    assert begins([0.001, 0.013], 0.007) == pytest.approx(0.017)  # cycles at 5, 12 and 17 ms
+    assert begins([0.001, 0.013], 0.002) == pytest.approx(0.015)
+    late = float(np.nextafter(0.015, 1))
+    assert 0.015 <= begins([0.001, late], 0.001) <= 0.020 + 1e-9

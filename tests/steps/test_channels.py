@@ -202,6 +202,8 @@ def test_weights_are_what_their_version_says(backend: str, name: str, servers: i
         assert 0 <= log.utilisation <= 1
         assert len(log.waits) == log.gradients
         assert log.bytes_in >= shard.weights.nbytes * log.gradients
+        # The first weights are no update's.
+        assert log.bytes_out == shard.weights.nbytes * (log.answers - protocol.learners)
     assert sum(len(shard.weights) for shard in shards) == ELEMENTS
     assert all(not log.failed for log in learned)
     counted = [log.gradients for log in served if isinstance(log, ServerLog)]

@@ -204,6 +204,27 @@ def test_feedback_makes_up_for_what_was_left(algorithm: str) -> None:
         assert np.allclose(ranks * np.sum(found[0][0], axis=0), wanted - kept, atol=1e-2)
 
 
+def test_feedback_goes_on_in_other_ranges() -> None:
+    """Rule: what a gradient lost goes along with it the next time, in whatever range it is then."""
+    n = 700
+    wanted, sent, left = np.zeros(n), np.zeros(n), np.zeros(n, np.float32)
+
+    def body(world: InprocWorld) -> None:
+        vector, total = np.empty((2, n), np.float32)
+        for turn in range(60):
+            vector[:] = _given(0, turn, n)
+            wanted[:] += vector
+            for part in (slice(0, 7 * turn), slice(7 * turn, n)):
+                where = InprocTransport(world), 0, 1, vector[part], total[part], left[part]
+                action = CompressedMean("one_shot", codec("1bit"), *where)
+                action()
+                action.close()
+            sent[:] += total
+
+    run(1, body, deadline=60)
+    assert np.allclose(wanted, sent + left, atol=0.01) and np.abs(left).max() > 0
+
+
 @pytest.mark.parametrize("n", [0, 1, 3, N])
 @pytest.mark.parametrize("algorithm", ONCE)
 def test_the_bytes_are_those_of_the_codes(algorithm: str, n: int) -> None:

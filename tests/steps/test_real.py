@@ -123,6 +123,13 @@ def test_compressed_training_learns() -> None:
     assert all(abs(end - ends["none"]) < 0.1 for end in ends.values()), ends
 
 
+def test_warm_ups_leave_no_feedback() -> None:
+    """Rule: a training is the same after any warm-up, also with codes that have a memory."""
+    argv = ("--update", "one_shot", "-n", "6", "--compress", "1bit", "-w")
+    (one,), (other,) = (stepped(*SMALL, *argv, warmup)[1] for warmup in ("0", "2"))
+    assert one["curve"]["loss"] == other["curve"]["loss"]
+
+
 def test_a_plot_is_written_and_needs_its_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

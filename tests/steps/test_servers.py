@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from bench.launch.control_socket import step
+from bench.run.watchdog import Watchdog
+from bench.steps.server.trainer_hooks import GradientFunction, OnesTrainer
 from reports.readers.codec import measurements
 from tests.command import reports_main
 from tests.conftest import LIMIT_S, Mpi, Run, called, environment, thorough
@@ -34,10 +36,8 @@ def _right(text: str, updates: Sequence[str], ranks: int, servers: int, transpor
         assert (step["servers"], step["learners"]) == (servers, ranks - servers)
         assert not step.get("lost")
         assert len(one["times_s"]) == 20
-        # With the warm-up, every server has made as many updates of as many gradients.
-        taken = sum(step["staleness"].values())
-        each = max(1, (ranks - servers) // step["needed"])
-        assert taken == servers * step["needed"] * (20 + each)
+        # Every server has made as many updates of as many gradients; warm-ups are not counted.
+        assert sum(step["staleness"].values()) == servers * step["needed"] * 20
         assert "sync" not in one["algorithm"].split(":")[0].split("-") or set(
             step["staleness"]
         ) == {"0"}
@@ -56,6 +56,64 @@ def test_ranks_as_threads(servers: int) -> None:
     status, out, _ = called(step, *STEP, *words)
     assert status == 0
     _right(out, UPDATES, 5, servers, "inproc")
+
+
+@pytest.mark.parametrize("law", ["fixed:1", "exp:1"])
+def test_a_mean_beside_a_median_is_said(law: str) -> None:
+    """Rule: where steps of all-reduces and of servers stand together, it is said what each is."""
+    words = ("--threads", "3", "--model", "toy", "--scale", "64", "-n", "2", "--compute", law)
+    status, out, _ = called(step, *words, "--update", "ring,sync")
+    assert status == 0 and ("with a server the mean, else the median" in out) == (law == "exp:1")
+
+
+def test_a_server_s_column_is_in_no_formula(tmp_path: Path) -> None:
+    """Rule: of recorded times a formula takes those of the ranks that learn."""
+    times = tmp_path / "times.csv"
+    times.write_text("500,1,1\n500,1,1\n")
+    words = ("--threads", "3", "--model", "toy", "--scale", "64", "-n", "6", "--json")
+    status, out, _ = called(step, *words, "--compute", str(times), "--update", "sync")
+    assert status == 0
+    assert json.loads(out.splitlines()[-1])["step"]["formula_s"] == pytest.approx(0.001)
+
+
+def test_first_weights_are_no_update_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: bytes and messages of a record are those of one update, in the shortest run, too.
+
+    The exchange alone, after the row, is progress as the row is, so -T does not end it.
+    """
+    rows: list[list[int]] = []
+    arrived = Watchdog.arrived
+
+    def note(self: Watchdog, iteration: int) -> None:
+        if not rows or iteration < rows[-1][-1]:
+            rows.append([])
+        rows[-1].append(iteration)
+        arrived(self, iteration)
+
+    monkeypatch.setattr(Watchdog, "arrived", note)
+    words = ("--threads", "4", "--model", "toy", "--scale", "64", "--compute", "fixed:1", "--json")
+    status, out, err = called(step, *words, "--update", "sync", "-n", "6")
+    assert status == 0, err
+    one = json.loads(out.splitlines()[-1])
+    assert one["sent_bytes"] == one["received_bytes"] == 3 * one["size"]
+    assert one["step"]["messages"] == 6
+    assert [max(row) for row in rows] == [7, 20]
+
+
+@pytest.mark.parametrize("update", ["sync", "async"])
+def test_an_error_of_a_learner_ends_the_run(update: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: whatever ends a thread that learns, servers do not wait for it, and it is raised."""
+    make = OnesTrainer.gradient_function
+
+    def fail(self: OnesTrainer, learner: int) -> GradientFunction:
+        if learner == 1:
+            raise MemoryError("no memory")
+        return make(self, learner)
+
+    monkeypatch.setattr(OnesTrainer, "gradient_function", fail)
+    words = ("--threads", "3", "--model", "toy", "--scale", "64", "-n", "6", "--update", update)
+    with pytest.raises(MemoryError):
+        called(step, *words)
 
 
 @pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)

@@ -14,8 +14,9 @@ import pytest
 
 from bench.launch.control_socket import step as steps
 from bench.run.tuning_file import Range, Tunable, dump
-from bench.steps import buckets
+from bench.steps import buckets, session
 from bench.steps import main as steps_main
+from bench.steps.compute import Exponential
 from bench.steps.exchange import Exchange
 from bench.steps.options import compute
 from bench.steps.server.protocol import update_protocol
@@ -28,6 +29,7 @@ from collectives.execution.transport import Counted
 from reports.analysis.steps import figures
 from reports.readers.codec import measurements
 from reports.readers.reading import read
+from reports.records.cores import Load
 from reports.records.measurement import Measurement
 from tests.bench.tuning.tunings import rules
 from tests.conftest import Mpi, Run, called, thorough
@@ -174,6 +176,38 @@ def test_an_average_that_was_there_before_proves_nothing(monkeypatch: pytest.Mon
     monkeypatch.setattr(Plan, "__call__", once)
     status, out, _ = called(steps, "--threads", "2", "--update", "ring", *TOY)
     assert status == 1 and "gradients are not the ranks' average" in out
+
+
+def test_plans_of_all_buckets_are_kept(tmp_path: Path) -> None:
+    """Rule: steps exchange and make no plans, however many buckets there are."""
+    path = tmp_path / "many.csv"
+    path.write_text("name,shape\n" + "".join(f"t{n},2\n" for n in range(130)))
+    argv = ("--threads", "2", "--update", "ring", "--model", str(path), "--fusion", "none")
+    (one,) = _records(*argv, "-n", "1")
+    assert (step_of(one).buckets, step_of(one).plans_made_late) == (130, 0)
+
+
+def test_short_steps_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a loss curve has the time of every update, and each step its compute.
+
+    Steps may be so short that other measurements would keep only the last of each batch.
+    """
+    monkeypatch.setattr("bench.timing.measure._KEPT", 2)
+    way = ("--threads", "1", "--update", "ring", "--budget", "0.05")
+    (one,) = _records(*way, "--problem", "softmax:samples=64:features=4", "--batch", "4")
+    curve = step_of(one).curve
+    assert curve is not None and len(one.times_s) >= curve.updates[-1] > 6
+    assert curve.seconds[-1] <= sum(one.times_s) + 1e-9
+    drawn = set[int]()
+    draw = Exponential.draw
+
+    def note(self: Exponential, rank: int, step: int) -> float:
+        drawn.add(step)
+        return draw(self, rank, step)
+
+    monkeypatch.setattr(Exponential, "draw", note)
+    (one,) = _records(*way, "--model", "toy", "--scale", "64", "--compute", "exp:1")
+    assert max(drawn) + 1 == len(one.times_s) == len(step_of(one).compute_s)
 
 
 def _events(path: Path, lane: str, rank: int = 0) -> list[dict[str, Any]]:
@@ -336,6 +370,10 @@ def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, updat
         (["--update", "reduce+broadcast:flat"], "reduce+broadcast:binomial+binomial"),
         (["--update", "torus:grid=2x2", "--ranks", "3"], "2x2"),
         (["--straggler", "2:3", "--threads", "2"], "there are 2 ranks"),
+        (
+            ["--straggler", "0:3", "--threads", "3", "--update", "async"],
+            "rank 0 serves async and computes nothing; learners are ranks 1 to 2",
+        ),
         (["--cycle", "5"], "write a time such as 5ms"),
         (["--scale", "0"], "at least 1"),
         (["--sweep", "ranks"], "--ranks P"),
@@ -452,3 +490,27 @@ def test_auto_takes_what_tuning_found_for_each_bucket(tmp_path: Path) -> None:
         assert found.wrong == 0
         # Ten tensors of 4 KiB go round a ring in 2 (P-1) messages a rank; 40 KiB to a server.
         assert step_of(found).messages == messages
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_auto_refuses_rules_of_other_conditions(
+    crowded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: rules of ranks that share cores are not for ranks that have one each, nor the reverse.
+
+    Of a file that has both, those of this run's kind are taken.
+    """
+    monkeypatch.setattr(session, "load", lambda *_: Load(2, 1 if crowded else 2))
+    path = tmp_path / "tuning.json"
+    way = ("--tuning", str(path), "--update", "auto", "--threads", "2", "--fusion", "all")
+    kinds = []
+    for kind, name in ((True, "ring"), (False, "ps")):
+        one = Tunable(name, "inproc")
+        made = rules((Range(1, one, 1e-6),), ranks=2)
+        kinds.append(replace(made, transport="inproc", default=one, oversubscribed=kind))
+    path.write_bytes(dump(kinds, {}))
+    (found,) = _records(*TOY, *way)
+    assert step_of(found).messages == (4 if crowded else 2)
+    path.write_bytes(dump([one for one in kinds if one.oversubscribed is not crowded], {}))
+    (found,) = _records(*TOY, *way)
+    assert found.skipped and "does not apply" in found.skipped

@@ -34,11 +34,15 @@ class ServerLog:
 
     #: When each update was made.
     updates: list[float] = field(default_factory=list)
-    #: Gradients by their staleness, and those that came too late for their update.
+    #: Gradients by their staleness, those of warm-up updates, and those that came too late for
+    #: their update. Staleness grows from 0 during the first round of all learners.
     staleness: Counter[int] = field(default_factory=Counter)
+    early: int = 0
     dropped: int = 0
     #: For each gradient the time from sending to the begin of receiving; empty over several hosts.
     waits: list[float] = field(default_factory=list)
+    #: Bytes of gradients that were received, and of weights that were sent by updates, without the
+    #: first weights.
     bytes_in: int = 0
     bytes_out: int = 0
     #: The time of the whole run, and how much of it the server waited for messages.
@@ -69,7 +73,7 @@ class ServerLog:
     @property
     def gradients(self) -> int:
         """The number of gradients that were received, including those that came too late."""
-        return sum(self.staleness.values()) + self.dropped
+        return sum(self.staleness.values()) + self.early + self.dropped
 
     @property
     def utilisation(self) -> float:
@@ -108,11 +112,13 @@ class ServerLoop:
         trace: Trace | None = None,
         note: Callable[[str], None] = lambda _: None,
         one_clock: bool = True,
+        warmup: int = 0,
     ) -> None:
         """``places``: all servers' parts of the weights. ``number``: this server's, and its rank.
 
         Learners have the ranks after the servers'. ``note``: prints a line about a learner that
         joins or is lost. ``one_clock``: True if all learners are on this host and have its clock.
+        ``warmup``: the number of first updates whose staleness is not counted.
         """
         # The version of each learner's last gradient, and when it was received.
         self._last_pushes: dict[int, tuple[int, float]] = {}
@@ -120,8 +126,8 @@ class ServerLoop:
         self.shard, self._coding = trainer.shard(places[number]), trainer.coding(places)
         self._number, self._servers, self._enough = number, len(places), enough
         self._trace = trace or Trace(on=False)
-        self._note, self._one_clock = note, one_clock
-        self._zero, self._cause = 0.0, 0.0
+        self._note, self._one_clock, self._warmup = note, one_clock, warmup
+        self._zero, self._cause, self._first_out = 0.0, 0.0, 0
         self._left = set[int]()
         self.log = ServerLog()
 
@@ -141,7 +147,7 @@ class ServerLoop:
             endpoint.post(tuple(self._core.learners), Kind.STOP)
             raise
         log.wall, log.idle = self._now(), endpoint.channel.idle - idle
-        log.bytes_in, log.bytes_out = endpoint.bytes_in, endpoint.bytes_out
+        log.bytes_in, log.bytes_out = endpoint.bytes_in, endpoint.bytes_out - self._first_out
         self._stop_learners()
         if failure is not None:
             raise failure
@@ -165,6 +171,7 @@ class ServerLoop:
 
     def _serve(self) -> None:
         self._act(self._core.start())
+        self._first_out = self._endpoint.bytes_out
         # If another server ends the run, all learners leave, and this server gets no more messages.
         while len(self._left) < len(self._core.learners) and not self._enough(
             self._core.version, self._now()
@@ -239,7 +246,10 @@ class ServerLoop:
         if actions.staleness is None:
             log.dropped += 1
         else:
-            log.staleness[actions.staleness] += 1
+            if message.version + actions.staleness < self._warmup:
+                log.early += 1
+            else:
+                log.staleness[actions.staleness] += 1
             gradient = self._coding.decode(message.data, self._number)
             self.shard.apply(gradient, learner, actions.staleness)
         now = time.perf_counter()

@@ -17,7 +17,7 @@ from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.compute import one_core
 from bench.steps.job import StepJob, step_record
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.server.endpoint import Channel, Mailboxes, MergedChannel, MpiChannel
+from bench.steps.server.endpoint import Channel, Kind, Mailboxes, MergedChannel, MpiChannel
 from bench.steps.server.loops import (
     ServerLog,
     ServerLoop,
@@ -161,6 +161,12 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
             " start more (--ranks, --threads or --learners)"
         )
     update_protocol(choice.label, learners, options.servers)
+    for rank in options.compute.slow:
+        if rank < options.servers:
+            raise Unsupported(
+                f"--straggler {rank}: rank {rank} serves {choice.label} and computes nothing;"
+                f" learners are ranks {options.servers} to {nranks - 1}"
+            )
     if launched() is not None:  # perhaps over several hosts
         return
     vector = options.workload.elements * dtype(options.dtype).itemsize
@@ -227,8 +233,14 @@ class _ServerRun:
         channels = open_channel(self.job, self.protocol, gradient_bytes, joinable=joinable)
         with channels as channel, self._cores():
             if self.world.rank < self.servers:
-                return self._serve(channel, trainer, enough, trace)
-            self._learn(channel, trainer, alone, trace)
+                return self._serve(channel, trainer, enough, trace, 0 if alone else self.warmup)
+            try:
+                self._learn(channel, trainer, alone, trace)
+            except BaseException as error:  # servers do not wait for this learner
+                text = np.frombuffer(f"ended with {type(error).__name__}".encode(), np.uint8)
+                with suppress(RankFailure):
+                    channel.post(range(self.servers), Kind.FAILED, 0, text, 0.0)
+                raise
         return None, None
 
     def _cores(self) -> AbstractContextManager[None]:
@@ -249,6 +261,7 @@ class _ServerRun:
         each = self.updates_a_round
 
         def enough(updates: int, spent: float) -> bool:
+            self.job.watch.arrived(updates)
             over = updates >= _ALONE * each or spent >= self.options.budget
             return updates >= max(_FEWEST, 2 * each) and over
 
@@ -280,7 +293,12 @@ class _ServerRun:
     # -- roles
 
     def _serve(
-        self, channel: Channel, trainer: Trainer, enough: Callable[[int, float], bool], trace: Trace
+        self,
+        channel: Channel,
+        trainer: Trainer,
+        enough: Callable[[int, float], bool],
+        trace: Trace,
+        warmup: int,
     ) -> tuple[ServerLog, Any]:
         server = ServerLoop(
             channel,
@@ -292,6 +310,7 @@ class _ServerRun:
             trace=trace,
             note=self.job.note,
             one_clock=self.one_clock,
+            warmup=warmup,
         )
         if self.world.rank == 0:
             self.job.watch.explained(lambda states, size: self._describe_progress(server, states))
@@ -345,12 +364,13 @@ class _ServerRun:
         figures: dict[str, Any] = {}
         if self.world.rank == 0:
             compute, first = self.job.compute, self.servers
-            fast = compute.fastest(range(first, first + self.learners))
+            ranks = range(first, first + self.learners)
+            fast = compute.fastest(ranks)
             slow = {n for n in range(self.learners) if first + n not in fast}
             report = build_report(
                 self.protocol,
                 servers,
-                compute,
+                compute.among(ranks),
                 lambda learner, n: compute.seconds(first + learner, n),
                 self.warmup,
                 slow,
@@ -364,6 +384,8 @@ class _ServerRun:
             }
         figures = self.world.broadcast(figures)
         times, updates = tuple(figures["times"]), len(servers[0].updates)
+        # The first weights, one message to each learner, belong to no update.
+        messages = sum(one.gradients + one.answers - self.learners for one in servers)
         received, sent = (round(n / updates) for n in figures["bytes"])
         record = Record(
             times_s=times,
@@ -381,7 +403,7 @@ class _ServerRun:
             self.protocol.name,
             gradients=self.protocol.needed,
             transport="sockets" if self.options.learners else self.world.name,
-            messages=round(sum(server.gradients + server.answers for server in servers) / updates),
+            messages=round(messages / updates),
             predicted_s=figures["predicted"],
             predicted_by=figures["model"],
             **figures["facts"],

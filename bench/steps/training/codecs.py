@@ -178,9 +178,12 @@ class Feedback:
     The sum of all vectors is the sum of all decoded vectors plus `left`, up to rounding.
     """
 
-    def __init__(self, codec: Codec, elements: int) -> None:
+    def __init__(self, codec: Codec, elements: int, left: Vector | None = None) -> None:
+        """``left``: memory for `left`, so that series of other parts of a vector can share it."""
         self.codec = codec
-        self.left = np.zeros(elements if codec.feedback else 0, np.float32)
+        if left is None:
+            left = np.zeros(elements if codec.feedback else 0, np.float32)
+        self.left = left
 
     def encode(self, vector: Vector) -> Wire:
         """Encode the sum of a vector and `left`; the error of encoding becomes the new `left`."""
@@ -188,7 +191,7 @@ class Feedback:
             return self.codec.encode(vector)
         exact = vector + self.left
         wire = self.codec.encode(exact)
-        self.left = exact - self.codec.decode(wire, len(exact))
+        np.subtract(exact, self.codec.decode(wire, len(exact)), out=self.left)
         return wire
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from busbar.units import parse_size, sweep_sizes
+from busbar.units import parse_ranks, parse_size, sweep_sizes
 
 
 @given(st.integers(0, 4096), st.sampled_from([("", 1), ("K", 2**10), ("m", 2**20), ("G", 2**30)]))
@@ -37,3 +37,10 @@ def test_a_factor_sweep_rises_from_minimum_to_at_most_maximum(
 def test_increments_advance_by_bytes() -> None:
     """Rule: -i adds instead of multiplying."""
     assert sweep_sizes(10, 40, factor=None, step=15) == [10, 25, 40]
+
+
+def test_a_range_of_ranks_that_falls_is_refused() -> None:
+    """Rule: no part of a list of rank counts is left out without a word."""
+    assert parse_ranks("2-4,16") == [2, 3, 4, 16]
+    with pytest.raises(Unsupported, match="'8-2' falls; write 2-8"):
+        parse_ranks("8-2,16")

@@ -116,6 +116,14 @@ def test_the_time_of_an_iteration_over_ranks(across: str, expected: float) -> No
         assert timed.per_rank_s == (((1.0,) * 4, (2.0,) * 4, (3.0,) * 4) if own else ())
 
 
+def test_all_iterations_are_kept_on_request() -> None:
+    """Rule: of short iterations the last of each batch are kept, with ``keep_all`` every one."""
+    for keep_all in (False, True):
+        rules = Timing(warmup=0, budget=30.0, precise=0.0, keep_all=keep_all)
+        timed = _measure(rules, _over_and_over(1e-3))
+        assert (len(timed.times_s) == timed.runs) is keep_all
+
+
 def test_a_loop_is_one_mean_over_its_iterations() -> None:
     """Rule: --timing loop reads the clock twice and divides."""
     timed = _measure(Timing(iterations=10, timing="loop"), _noisy)

@@ -86,9 +86,14 @@ class TestDecide:
         (found,) = decide({8: {A: rounds(1, 1.0)}}, LIBRARY, 0.02)
         assert found == Range(8, A, pytest.approx(1.04, rel=0.1))
 
-    def test_single_values_are_compared_as_they_are(self) -> None:
+    def test_predictions_are_compared_as_they_are(self) -> None:
         """Predictions have no spread: the margin alone says what is a tie."""
-        assert tied({A: [[1.0]], B: [[1.04]], LIBRARY: [[1.06]]}, 0.05) == (A, B)
+        times = {A: [[1.0] * 12], B: [[1.04] * 12], LIBRARY: [[1.06] * 12]}
+        assert tied(times, 0.05) == (A, B)
+
+    def test_a_single_iteration_beats_nothing(self) -> None:
+        """One measured time has a spread that nobody knows: the default stays."""
+        assert tied({A: [[1.0]], B: [[1.04]], LIBRARY: [[3.0]]}, 0.05) == (A, B, LIBRARY)
 
     @given(
         st.dictionaries(
@@ -104,7 +109,7 @@ class TestDecide:
         self, seconds: dict[int, dict[Tunable, float]]
     ) -> None:
         """Ranges rise, no neighbours are alike, and no size gets what is slower than allowed."""
-        sizes = {n: {c: [[t]] for c, t in times.items()} for n, times in seconds.items()}
+        sizes = {n: {c: [[t] * 12] for c, t in times.items()} for n, times in seconds.items()}
         found = decide(sizes, LIBRARY, 0.05)
         assert [one.low for one in found] == sorted({one.low for one in found})
         assert all(a.choice != b.choice for a, b in pairwise(found))
@@ -249,6 +254,7 @@ class TestCommand:
             (["--launcher", "'/no/such/launcher -n {ranks}'"], "/no/such/launcher"),
             (["-b", "1Q"], "'1Q' is no size"),
             (["--from", "README.md", "-b", "1K"], "nothing is measured with --from"),
+            (["--from", "README.md", "--ranks", "4"], "--ranks: nothing is measured with --from"),
         ],
     )
     def test_misuse_is_one_line(self, tmp_path: Path, argv: list[str], said: str) -> None:

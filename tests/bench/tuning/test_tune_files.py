@@ -15,6 +15,7 @@ from bench.tuning.libraries import (
     force_openmpi,
     forced_by_nccl,
     forced_by_openmpi,
+    number,
     rules_file,
     tuner_file,
 )
@@ -92,6 +93,12 @@ class TestFiles:
         """A choice without a counterpart in Open MPI is said, not written as another."""
         with pytest.raises(Unsupported, match="double_tree is no algorithm of Open MPI"):
             rules_file([rules((Range(0, Tunable("double_tree", "mpi"), 1e-6),))])
+
+    def test_ours_is_written_as_the_same_algorithm(self) -> None:
+        """Open MPI's linear all-reduce is a reduce to rank 0 and a broadcast, as a server is."""
+        server, shot = Tunable("ps", "mpi"), Tunable("one_shot", "mpi")
+        assert number("allreduce", server) == 1 + ALGORITHMS["allreduce"].index("basic_linear")
+        assert number("allreduce", shot) is None
 
     def test_nccl_tuner_lines(self) -> None:
         """A line a range in the example plug-in's columns; what NCCL decides itself is left out."""

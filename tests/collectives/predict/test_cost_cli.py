@@ -58,6 +58,9 @@ def test_sizes_that_move_nothing_have_no_rate() -> None:
     rows = json.loads(out)["rows"]
     assert {row["size"] for row in rows if row["best"]} == {64}
     assert all(row["busbw_bytes_per_s"] is None for row in rows if row["size"] < 48)
+    # The best is that of the first size at which something is moved.
+    _, out, _ = collectives_cli("cost -c allgather -n 8 -b 8 -e 1K")
+    assert "* best: doubling" in out.splitlines()
 
 
 def test_csv_and_json_say_the_same() -> None:
