@@ -80,11 +80,18 @@ def test_a_launcher_that_fails_on_hosts_is_one_line(
 
 
 def test_a_stuck_row_is_explained() -> None:
-    """Rule: silent ranks are to blame before slow ones, slow ones before nobody."""
+    """Rule: silent ranks are to blame before slow ones, slow ones before nobody.
+
+    Thousands of ranks are one short line.
+    """
     silent = explain({0: State(1, 7), 1: State(1, 8)}, 3)
     assert silent == "rank 2 had not arrived and gave no answer at all"
     behind = explain({0: State(1, 8, 1), 1: State(1, 7), 2: State(0, 9)}, 3)
     assert behind == "ranks 1, 2 had not arrived at iteration 8"
+    many = explain({rank: State(1, 7) for rank in (0, *range(100, 200), 300)}, 4096)
+    assert many == "3994 ranks (1-99, 200-299, 301-4095) had not arrived and gave no answer at all"
+    odd = explain({rank: State(1, 7) for rank in range(0, 4096, 2)}, 4096)
+    assert odd.startswith("2048 ranks (1, 3, ") and len(odd) < 160
     assert "all ranks are inside" in explain({0: State(1, 7), 1: State(1, 7)}, 2)
     ring = {rank: State(1, 7, (rank + 1) % 6) for rank in range(6)}
     waits = ", ".join(f"rank {rank} waits for rank {rank + 1}" for rank in range(4))
