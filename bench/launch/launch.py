@@ -117,8 +117,11 @@ def hosts_launcher(
     srun = shutil.which("srun") if env.get("SLURM_JOB_ID") else None
     names = ",".join(hosts)
     if srun is not None:
-        place = [f"--nodelist={names}", f"--nodes={len(hosts)}"]
-        place = place if file is None else [f"--nodefile={file}"]
+        place = [f"--nodefile={file}"]
+        if file is None:
+            place = [f"--nodelist={names}", f"--nodes={len(hosts)}"]
+            # Where Slurm packs nodes (CR_Pack_Nodes), the first host would get nearly all ranks.
+            place.append(f"--ntasks-per-node={-(-ranks // len(hosts))}")
         return [srun, *place, f"--ntasks={ranks}", "--kill-on-bad-exit=1"], dict(env)
     if mpirun is None:
         raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
@@ -197,15 +200,25 @@ def room_for_files(ranks: int) -> None:
     At the limit a launcher fails with an assertion that does not name the reason.
     """
     need = files_for(ranks)
+    allowed = raise_file_limit(need)
+    if allowed < need:
+        raise Unavailable(
+            f"at most {allowed} files may be open (ulimit -n); {ranks} ranks and their launcher"
+            f" need about {need}. Raise it, start fewer, or use --transport inproc"
+        )
+
+
+def raise_file_limit(need: int) -> int:
+    """Raise this process's limit of open files to ``need`` if it is lower, as far as allowed.
+
+    Returns how many of these files may be open.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= need:
-        return
-    if hard != resource.RLIM_INFINITY and hard < need:
-        raise Unavailable(
-            f"at most {hard} files may be open (ulimit -n); {ranks} ranks and their launcher need"
-            f" about {need}. Raise it, start fewer, or use --transport inproc"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+        return need
+    allowed = need if hard == resource.RLIM_INFINITY else min(need, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
 
 
 @contextmanager

@@ -49,7 +49,8 @@ def test_hosts_are_said_in_the_words_of_the_launcher(
     monkeypatch.setenv("PATH", str(tmp_path))
     env["SLURM_JOB_ID"] = "7"
     srun, last = f"{tmp_path}/srun", "--ntasks=4 --kill-on-bad-exit=1"
-    assert words("MPICH 5", hosts) == f"{srun} --nodelist=a,b --nodes=2 {last}"
+    place = "--nodelist=a,b --nodes=2 --ntasks-per-node=2"  # as many on each, however Slurm packs
+    assert words("MPICH 5", hosts) == f"{srun} {place} {last}"
     assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {last}"
 
 
