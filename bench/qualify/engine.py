@@ -72,6 +72,8 @@ class Engine:
     deadline: Callable[[Launch], float]
     at_once: int
     identities: dict[str, Identity] = field(default_factory=dict)
+    # Hosts by the names that they report; empty where `identities` has changed.
+    _names: dict[str, str] = field(default_factory=dict)
     # By batch: seconds of the launches that have finished, and how many launches it has.
     _seconds: dict[int, list[float]] = field(default_factory=dict)
     _sizes: dict[int, int] = field(default_factory=dict)
@@ -116,11 +118,19 @@ class Engine:
             lines, outcome = await self._run(launch)
         if launch.stage is Stage.ALONE and (own := identity(lines)) is not None:
             self.identities[launch.hosts[0]] = own
-        # Machines may call themselves the same, such as clones of one image.
-        times = Counter(one.hostname for one in self.identities.values())
-        known = self.identities.items()
-        names = {one.hostname: host for host, one in known if times[one.hostname] == 1}
+            self._names.clear()
+        names = self._named() if len(launch.hosts) > 1 else {}
         return observe(launch, lines, outcome, self.ranks(launch), names)
+
+    def _named(self) -> Mapping[str, str]:
+        """Hosts by reported name, without names that several machines report (cloned images)."""
+        if not self._names:
+            times = Counter(one.hostname for one in self.identities.values())
+            known = self.identities.items()
+            self._names.update(
+                (one.hostname, host) for host, one in known if times[one.hostname] == 1
+            )
+        return self._names
 
     async def _run(self, launch: Launch) -> tuple[list[Line], Outcome]:
         """Run a launch until it ends or its deadline passes. No process of it is left behind."""
