@@ -53,7 +53,7 @@ from busbar.arguments import number, program, whole
 from busbar.commands import Command
 from busbar.errors import StoreError, Unsupported
 from busbar.files import check, write, write_all
-from busbar.host import cores
+from busbar.host import cores, hostname
 from busbar.options import Self, option, switch
 from busbar.start import python
 from busbar.status import FOUND, GOOD
@@ -274,7 +274,9 @@ class QualifyCommand(Command):
         at_once = min(self.at_once or most, len(campaign.header.cluster.hosts))
         files = raise_file_limit(_OWN_FILES + _LAUNCH_FILES * at_once)
         at_once = max(1, (files - _OWN_FILES) // _LAUNCH_FILES)
-        return Engine(words, env, ranks, deadline, at_once, dict(campaign.identities))
+        known = {host.partition(".")[0]: host for host in campaign.header.cluster.hosts}
+        here = known.get(hostname(), "")
+        return Engine(words, env, ranks, deadline, at_once, dict(campaign.identities), here)
 
     def _files(self) -> list[Path]:
         files = (self.good, self.exclude, self.drain, self.cordon, self.metrics, self.page)
@@ -371,10 +373,13 @@ def _announced(decision: Decision, engine: Engine) -> str:
 
 def longest(launches: Sequence[Launch], engine: Engine) -> float:
     """The most seconds that a batch may take."""
-    slots = [0.0] * min(engine.at_once, len(launches))
-    for launch in launches:
-        slots[slots.index(min(slots))] += engine.deadline(launch)
-    return max(slots)
+    total = 0.0
+    for together in engine.in_turn(launches):
+        slots = [0.0] * min(engine.at_once, len(together))
+        for launch in together:
+            slots[slots.index(min(slots))] += engine.deadline(launch)
+        total += max(slots)
+    return total
 
 
 def _campaign(

@@ -402,6 +402,32 @@ def test_launches_at_once_fit_the_open_files(
     assert command._engine(command._new(), launcher).at_once == expected
 
 
+@pytest.mark.parametrize("here", ["n2", "n2.domain", "elsewhere"])
+def test_the_host_that_launches_is_measured_while_nothing_else_starts(
+    launched: list[Launch], monkeypatch: pytest.MonkeyPatch, here: str
+) -> None:
+    """Rule: starting other launches takes this host's cores, so its own run after them."""
+    monkeypatch.setattr(main, "hostname", lambda: here.partition(".")[0])
+    hosts = [here if host == "n2" and here != "elsewhere" else host for host in HOSTS]
+    run, running = Engine._run, list[Launch]()
+    beside = dict[Launch, list[Launch]]()
+
+    async def watched(self: Engine, launch: Launch) -> tuple[list[Line], Outcome]:
+        running.append(launch)
+        for _ in range(5):  # all that may run now begins
+            await asyncio.sleep(0)
+        beside[launch] = [one for one in running if one is not launch]
+        done = await run(self, launch)
+        running.remove(launch)
+        return done
+
+    monkeypatch.setattr(Engine, "_run", watched)
+    assert _command(hosts=hosts).run() == GOOD
+    others = [beside[one] for one in launched if here in one.hosts and len(one.hosts) == 2]
+    assert len(others) == (0 if here == "elsewhere" else 5) and not any(others)
+    assert any(beside.values())
+
+
 def test_names_of_hosts_are_looked_up_once_a_batch(launched: list[Launch]) -> None:
     """Rule: the work of this process for a launch does not grow with the number of hosts."""
     looks: list[int] = []
