@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, NamedTuple
 
 from bench.launch import child
-from busbar.errors import BusbarError, Unavailable, Unsupported
+from busbar.errors import BusbarError, StoreError, Unavailable, Unsupported
 from busbar.installation import extra
 from busbar.start import python
 from busbar.status import FOUND, MEANING
@@ -166,6 +167,22 @@ def run_of_its_own(
         return child.run(words, env, stop_signal, on_line=on_line, within=within, **streams)
     except OSError as error:
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
+
+
+@contextmanager
+def folder_for_rows(*, elsewhere: bool) -> Iterator[Path]:
+    """A folder to which launches write rows for this process, removed when the context ends.
+
+    ``elsewhere``: their rank 0 may be on another host. Then the folder is in the working directory,
+    which hosts often share, and not in the one for temporary files. Raises StoreError.
+    """
+    where, prefix = (Path.cwd(), ".busbar-") if elsewhere else (None, "busbar-")
+    try:
+        folder = TemporaryDirectory(prefix=prefix, dir=where, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise StoreError(f"{where or gettempdir()}: cannot be written: {error.strerror}") from None
+    with folder as name:
+        yield Path(name)
 
 
 def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = True) -> None:
