@@ -53,7 +53,7 @@ from busbar.arguments import number, program, whole
 from busbar.commands import Command
 from busbar.errors import StoreError, Unsupported
 from busbar.files import check, write, write_all
-from busbar.host import cores, hostname
+from busbar.host import core_share, hostname
 from busbar.options import Self, option, switch
 from busbar.start import python
 from busbar.status import FOUND, GOOD
@@ -270,7 +270,7 @@ class QualifyCommand(Command):
             return launcher.words(launch.hosts, ranks(launch), worker)
 
         env = launcher.environment(os.environ, os.geteuid() == 0)
-        most = min(_MOST_AT_ONCE, _EACH_CORE * max(1, len(cores())))
+        most = max(1, min(_MOST_AT_ONCE, int(_EACH_CORE * core_share())))
         at_once = min(self.at_once or most, len(campaign.header.cluster.hosts))
         files = raise_file_limit(_OWN_FILES + _LAUNCH_FILES * at_once)
         at_once = max(1, (files - _OWN_FILES) // _LAUNCH_FILES)

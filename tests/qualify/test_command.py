@@ -378,6 +378,7 @@ def test_a_campaign_is_not_started_in_a_slurm_job_without_its_hosts(
     ("ncores", "files", "argv", "expected"),
     [
         (2, 10**6, (), 8),
+        (0.1, 10**6, (), 1),
         (128, 10**6, (), 256),
         (128, 1024, (), 160),
         (2, 10**6, ("--at-once", "5000"), 1000),
@@ -386,7 +387,7 @@ def test_a_campaign_is_not_started_in_a_slurm_job_without_its_hosts(
 )
 def test_launches_at_once_fit_the_open_files(
     monkeypatch: pytest.MonkeyPatch,
-    ncores: int,
+    ncores: float,
     files: int,
     argv: tuple[str, ...],
     expected: int,
@@ -395,7 +396,7 @@ def test_launches_at_once_fit_the_open_files(
 
     At the limit a launch cannot be started, which ends the campaign.
     """
-    monkeypatch.setattr(main, "cores", lambda: list(range(ncores)))
+    monkeypatch.setattr(main, "core_share", lambda: ncores)
     monkeypatch.setattr(main, "raise_file_limit", lambda need: min(need, files))
     command = _command(*argv, hosts=[f"n{number}" for number in range(1000)])
     launcher = launchers.choose(None, (), "ssh", {})
