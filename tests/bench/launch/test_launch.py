@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.cli import start
 from bench.cli.ranks import _start_on_hosts
+from bench.launch.control_socket import ControlSocket
 from bench.launch.launch import hosts_launcher, launcher
 from bench.options.options import parse
 from bench.run.watchdog import explain
-from busbar.errors import Unsupported
+from busbar.errors import Unavailable, Unsupported
 from busbar.status import RANK_LOST
 from collectives.execution.world import State
 from tests.conftest import REPO, Mpi, Run, environment, good, thorough, under
@@ -97,6 +99,28 @@ def test_a_stuck_row_is_explained() -> None:
     ring = {rank: State(1, 7, (rank + 1) % 6) for rank in range(6)}
     waits = ", ".join(f"rank {rank} waits for rank {rank + 1}" for rank in range(4))
     assert explain(ring, 6).endswith(f"hangs: {waits}, 2 more wait")
+
+
+def test_a_start_on_many_hosts_may_not_take_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: ranks of other hosts do not count as ranks that share this one's core.
+
+    Slurm binds each rank to a core.
+    """
+
+    class Line(ControlSocket):
+        def stage(self, name: str) -> None:
+            raise Unavailable("started")
+
+    slurm = {"PROCID": "0", "STEP_NUM_TASKS": "4000", "STEP_TASKS_PER_NODE": "8(x500)"}
+    for name, value in {**slurm, "NODEID": "3"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
+    for name in ("load_mpi", "library_version", "check_library", "writable"):
+        monkeypatch.setattr(start, name, lambda *_: "MPICH")
+    line = Line()
+    with pytest.raises(Unavailable, match="started"):
+        start.mpi(parse(["-T", "10", "--transport", "mpi"], "allreduce"), line, lambda opened: 0)
+    assert line.limit is not None and 60 < line.limit < 200
 
 
 def test_too_few_files_are_told_before_a_launcher_fails(mpich: Mpi) -> None:
