@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -99,6 +101,34 @@ def test_a_rank_0_that_is_gone_gives_no_answer() -> None:
         assert not end.tell(State(1, 1), _LIMIT_S)
 
     run(2, body)
+
+
+def _dropped() -> int:
+    """How many connections this machine has dropped because a listener's queue was full."""
+    names, values = (
+        line.split()
+        for line in Path("/proc/net/netstat").read_text().splitlines()
+        if line.startswith("TcpExt:")
+    )
+    return int(dict(zip(names, values, strict=True))["ListenDrops"])
+
+
+def test_a_rank_that_finds_the_queue_full_reaches_rank_0() -> None:
+    """Rule: of thousands of ranks that connect at once, those that TCP turns away come again.
+
+    A rank that could not connect at the start cannot say later how far it is.
+    """
+    end = object.__new__(RankStates)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        address = listener.getsockname()
+        end._addresses, end._port = ["127.0.0.1"], address[1]
+        with socket.create_connection(address), ThreadPoolExecutor(1) as others:
+            before, until = _dropped(), time.monotonic() + _LIMIT_S
+            reached = others.submit(end._reached)
+            while _dropped() == before and time.monotonic() < until:
+                pass
+            listener.accept()[0].close()
+            assert reached.result(_LIMIT_S) == "127.0.0.1"
 
 
 _MANY = """
