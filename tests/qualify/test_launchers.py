@@ -70,6 +70,23 @@ def test_hosts_of_a_batch_job_count_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "variable",
+    [
+        "HYDRA_HOST_FILE",
+        "PRTE_MCA_prte_default_hostfile",
+        "OMPI_MCA_orte_default_hostfile",  # an MPIJob's with Open MPI
+    ],
+)
+def test_hosts_of_an_mpi_launcher_are_the_jobs(tmp_path: Path, variable: str) -> None:
+    """Rule: without options the hosts are those of the job, by either MPI; no launch gets all."""
+    path = tmp_path / "hosts"
+    path.write_text("a slots=8\nb slots=8\n")
+    env = {variable: str(path)}
+    assert checked(from_environment(env)) == ("a", "b")
+    assert variable not in Launcher(MPIRUN, "mpirun").environment(env, run_as_root=False)
+
+
+@pytest.mark.parametrize(
     ("text", "hosts"),
     [
         ("node[001-003,200],b", ["node001", "node002", "node003", "node200", "b"]),
