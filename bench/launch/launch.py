@@ -62,7 +62,7 @@ def error_messages(err: str) -> list[str]:
 OnLine = Callable[[str], object]
 """Called with a line of a run's standard error."""
 Show = Callable[[RunProgress], object]
-#: Variables with which MPI's launchers read hosts from a file. The last one has Open MPI's old name;
+#: Variables with which MPI's launchers read hosts from a file. The last one is of Open MPI 4, and
 #: Kubeflow's MPI operator sets it.
 HOST_VARIABLES = (
     "HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile",

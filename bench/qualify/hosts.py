@@ -145,7 +145,7 @@ def _nodes(nodes: str) -> list[str]:
 
 
 def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
-    """The rack of each host, from a file with lines ``HOST RACK``.
+    """The rack of each host, from a file with lines ``HOST RACK`` or ``host[1-4] RACK``.
 
     Raises Unsupported for a malformed line, for a host that is not to be qualified, and for a host
     without a rack.
@@ -155,11 +155,13 @@ def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
         words = line.partition("#")[0].split()
         if not words:
             continue
+        where = f"{path}, line {number}"
         if len(words) != 2:
-            raise Unsupported(f"{path}, line {number}: write HOST RACK")
-        if words[0] not in known:
-            raise Unsupported(f"{path}, line {number}: {words[0][:60]!r} is none of the hosts")
-        rack_of[words[0]] = words[1]
+            raise Unsupported(f"{where}: write HOST RACK")
+        for host in _expanded(words[0], where):
+            if host not in known:
+                raise Unsupported(f"{where}: {host[:60]!r} is none of the hosts")
+            rack_of[host] = words[1]
     if missing := [host for host in hosts if host not in rack_of]:
         raise Unsupported(f"{path}: no rack for {missing[0]}")
     return rack_of

@@ -107,6 +107,8 @@ def test_hosts_may_be_written_as_slurm_does(text: str, hosts: list[str], tmp_pat
     file = tmp_path / "hosts"
     file.write_text("n[1-2]:8\nn[3,4] slots=8\n")
     assert checked(from_file(file)) == ("n1", "n2", "n3", "n4")
+    file.write_text("n[1-2] a\nn3 b\n")
+    assert racks(file, ("n1", "n2", "n3")) == {"n1": "a", "n2": "a", "n3": "b"}
 
 
 def test_a_list_of_too_many_hosts_is_refused_before_it_is_written_out() -> None:
