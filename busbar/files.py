@@ -134,8 +134,8 @@ class GrowingFile:
     """A file that is appended to. If it was removed or replaced, it is written again completely.
 
     A user may remove the file or its folder, or put another file in its place. Appended data would
-    then be lost without an error. A `special` file is opened at once and stays open. Raises
-    OSError.
+    then be lost without an error; on NFS, if that happens on another host, the open file is stale
+    (ESTALE). A `special` file is opened at once and stays open. Raises OSError.
     """
 
     def __init__(self, path: Path, whole: Callable[[], bytes]) -> None:
@@ -152,12 +152,17 @@ class GrowingFile:
     def grow(self, data: Callable[[], bytes], wait: bool = True) -> None:
         """Append data, or write the complete file again. ``wait``: wait for the disk."""
         if self._file is not None and (self._special or self._is_there(self._file)):
-            append(self._file, data(), wait)
-            return
+            try:
+                append(self._file, data(), wait)
+                return
+            except OSError as error:
+                if error.errno != errno.ESTALE or self._special:
+                    raise
         if self._file is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         replace(self.path, self._whole())
-        self.close()
+        with contextlib.suppress(OSError):  # of a stale file
+            self.close()
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
 
     @property
@@ -172,8 +177,11 @@ class GrowingFile:
             os.close(file)
 
     def _is_there(self, file: int) -> bool:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        try:
             return os.path.samestat(os.fstat(file), self.path.stat())
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+                raise
         return False
 
 

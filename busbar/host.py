@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import socket
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -50,3 +51,41 @@ def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[int, list[
             if inside := members(path.read_text()):
                 nodes[int(path.parent.name[4:])] = inside
     return nodes
+
+
+def cgroups(controller: str, root: Path = Path("/")) -> Iterator[tuple[Path, Path]]:
+    """The root of the hierarchy and the path of each cgroup, from this process's own upwards.
+
+    Of version 1 and 2, for a controller such as ``cpu``. ``root`` replaces ``/`` in tests.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        base = root / "sys/fs/cgroup" / (controller if controllers else "")
+        group = base / path.lstrip("/")
+        # A container may see its own group at the root, whatever the path on the host.
+        for one in (group, *group.parents):
+            yield base, one
+            if one == base:
+                break
+
+
+def core_share(root: Path = Path("/")) -> float:
+    """How many cores' time this process may use: its cores, or less by a quota of its cgroups."""
+    shares = [float(max(1, len(cores())))]
+    for _, group in cgroups("cpu", root):
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            quota, period = (group / "cpu.max").read_text().split()
+            shares.append(int(quota) / int(period))
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            quota, period = (
+                (group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+            )
+            if int(quota) > 0:
+                shares.append(int(quota) / int(period))
+    return min(shares)

@@ -7,14 +7,18 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
-from bench.launch.launch import error_messages, run_of_its_own, show_progress
+from bench.launch.launch import (
+    error_messages,
+    folder_for_rows,
+    run_of_its_own,
+    show_progress,
+)
 from bench.options.options import make_parser, parse
 from busbar.arguments import unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
@@ -74,10 +78,13 @@ def run(
     if not given:
         raise Unsupported("busbar.run: ranks has no items")
     counts: list[int] = []
+    elsewhere = launcher is not None
     for text in map(str, given):  # all of them before anything is started
-        counts += parse([*argv, "--ranks", text], collective).rank_list
-    with TemporaryDirectory(prefix="busbar-") as folder:
-        rows = Path(folder) / "rows.jsonl"
+        parsed = parse([*argv, "--ranks", text], collective)
+        counts += parsed.rank_list
+        elsewhere |= parsed.on_hosts
+    with folder_for_rows(elsewhere=elsewhere) as folder:
+        rows = folder / "rows.jsonl"
         notes: list[str] = []
         for count in counts:
             files = [f"--out={rows}", f"--after={rows}", *([f"--out={out}"] if out else ())]

@@ -20,7 +20,7 @@ from bench.run.memory import free_memory
 from busbar.aliases import ROOMS
 from busbar.commands import Command
 from busbar.errors import Unavailable
-from busbar.host import cores, cpu_model, numa_nodes
+from busbar.host import core_share, cores, cpu_model, numa_nodes
 from busbar.installation import (
     DISTRIBUTION,
     HOME,
@@ -233,6 +233,8 @@ def _files() -> Check:
 def _cores() -> Check:
     nodes = len(numa_nodes()) or 1
     text = f"{len(cores())} in {format_count(nodes, 'NUMA node')}, {cpu_model()}"
+    if (share := core_share()) < len(cores()):
+        text += f"; a cgroup's quota allows the time of {share:.3g}, and ranks beyond that wait"
     return Check("cores", GOOD, text)
 
 

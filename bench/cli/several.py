@@ -7,10 +7,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copyfile
-from tempfile import TemporaryDirectory
 from textwrap import wrap
 
-from bench.launch.launch import run_of_its_own
+from bench.launch.launch import folder_for_rows, run_of_its_own
 from bench.options.launching import LaunchTurn, turns
 from bench.options.options import RunOptions
 from bench.run.screen import Screen
@@ -57,8 +56,8 @@ def several(
     if not counts[0]:
         raise Unsupported(f"{what} starts the ranks itself; say how many: --ranks N")
     worst = 0
-    with TemporaryDirectory(prefix="busbar-") as folder:
-        rows = Path(folder) / "rows.jsonl"
+    with folder_for_rows(elsewhere=options.on_hosts) as folder:
+        rows = folder / "rows.jsonl"
         if options.after is not None and options.after.exists():
             copyfile(options.after, rows)
         planned = turns(counts, options.launches, options.seed)

@@ -21,7 +21,7 @@ from bench.run.screen import Group, GroupScreen, Screen, of_group, split
 from bench.run.session import Session
 from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
-from busbar.launchers import check_library, check_world, launched
+from busbar.launchers import check_library, check_world, launched, local_size
 from busbar.mpi import NEEDED, library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
 from busbar.terminal import print_note
@@ -132,7 +132,7 @@ def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEED
         if launched() is not None:
             writable(library)
         if (sign := launched()) is not None:
-            line.limit = patience(first.timeout, sign.size)
+            line.limit = patience(first.timeout, local_size() or sign.size, sign.size)
         line.stage(Phase.STARTING)
         world = MpiWorld(threads=first.mpi_threads, needed=needed)
     except Unavailable:

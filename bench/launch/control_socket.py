@@ -27,9 +27,9 @@ from busbar.status import INTERRUPTED, RANK_LOST
 VARIABLE = "BUSBAR_STARTER"
 # Seconds that sending the exit status may take.
 _LAST_S = 1.0
-# Seconds that starting or ending may take at the least, and more for each rank that a core has:
-# that is no time of a row.
-_BEGIN_S, _EACH_S = 15.0, 2.0
+# Seconds that starting or ending may take at the least, and more for each rank that a core has, and
+# for each rank of the run: that is no time of a row.
+_BEGIN_S, _EACH_S, _EVERY_S = 15.0, 2.0, 0.02
 
 
 class Phase:
@@ -38,11 +38,15 @@ class Phase:
     STARTING, ROWS, ENDING = "starting", "rows", "ending"
 
 
-def patience(timeout: float | None, ranks: int) -> float | None:
-    """Seconds that starting, or ending, may take if a row may take ``timeout``."""
+def patience(timeout: float | None, ranks: int, size: int = 0) -> float | None:
+    """Seconds that starting, or ending, may take if a row may take ``timeout``.
+
+    ``ranks``: on this host; ``size``: on all hosts.
+    """
     if timeout is None:
         return None
-    return max(timeout, _BEGIN_S + _EACH_S * ranks / len(os.sched_getaffinity(0)))
+    shared = _EACH_S * ranks / len(os.sched_getaffinity(0))
+    return max(timeout, _BEGIN_S + shared + _EVERY_S * size)
 
 
 def address(name: str) -> str:

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, NamedTuple
 
 from bench.launch import child
-from busbar.errors import BusbarError, Unavailable, Unsupported
+from busbar.errors import BusbarError, StoreError, Unavailable, Unsupported
 from busbar.installation import extra
 from busbar.start import python
 from busbar.status import FOUND, MEANING
@@ -61,8 +62,11 @@ def error_messages(err: str) -> list[str]:
 OnLine = Callable[[str], object]
 """Called with a line of a run's standard error."""
 Show = Callable[[RunProgress], object]
-#: Variables with which MPI's launchers read hosts from a file.
-HOST_VARIABLES = ("HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile")
+#: Variables with which MPI's launchers read hosts from a file. The last one is of Open MPI 4, and
+#: Kubeflow's MPI operator sets it.
+HOST_VARIABLES = (
+    "HYDRA_HOST_FILE", "PRTE_MCA_prte_default_hostfile", "OMPI_MCA_orte_default_hostfile",
+)  # fmt: skip
 
 
 class LaunchFailed(BusbarError):
@@ -117,8 +121,11 @@ def hosts_launcher(
     srun = shutil.which("srun") if env.get("SLURM_JOB_ID") else None
     names = ",".join(hosts)
     if srun is not None:
-        place = [f"--nodelist={names}", f"--nodes={len(hosts)}"]
-        place = place if file is None else [f"--nodefile={file}"]
+        place = [f"--nodefile={file}"]
+        if file is None:
+            place = [f"--nodelist={names}", f"--nodes={len(hosts)}"]
+            # Where Slurm packs nodes (CR_Pack_Nodes), the first host would get nearly all ranks.
+            place.append(f"--ntasks-per-node={-(-ranks // len(hosts))}")
         return [srun, *place, f"--ntasks={ranks}", "--kill-on-bad-exit=1"], dict(env)
     if mpirun is None:
         raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
@@ -165,6 +172,22 @@ def run_of_its_own(
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
 
 
+@contextmanager
+def folder_for_rows(*, elsewhere: bool) -> Iterator[Path]:
+    """A folder to which launches write rows for this process, removed when the context ends.
+
+    ``elsewhere``: their rank 0 may be on another host. Then the folder is in the working directory,
+    which hosts often share, and not in the one for temporary files. Raises StoreError.
+    """
+    where, prefix = (Path.cwd(), ".busbar-") if elsewhere else (None, "busbar-")
+    try:
+        folder = TemporaryDirectory(prefix=prefix, dir=where, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise StoreError(f"{where or gettempdir()}: cannot be written: {error.strerror}") from None
+    with folder as name:
+        yield Path(name)
+
+
 def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = True) -> None:
     """Raise Interrupted or LaunchFailed if a run failed; ``kept``: see `Interrupted`.
 
@@ -197,15 +220,25 @@ def room_for_files(ranks: int) -> None:
     At the limit a launcher fails with an assertion that does not name the reason.
     """
     need = files_for(ranks)
+    allowed = raise_file_limit(need)
+    if allowed < need:
+        raise Unavailable(
+            f"at most {allowed} files may be open (ulimit -n); {ranks} ranks and their launcher"
+            f" need about {need}. Raise it, start fewer, or use --transport inproc"
+        )
+
+
+def raise_file_limit(need: int) -> int:
+    """Raise this process's limit of open files to ``need`` if it is lower, as far as allowed.
+
+    Returns how many of these files may be open.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= need:
-        return
-    if hard != resource.RLIM_INFINITY and hard < need:
-        raise Unavailable(
-            f"at most {hard} files may be open (ulimit -n); {ranks} ranks and their launcher need"
-            f" about {need}. Raise it, start fewer, or use --transport inproc"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+        return need
+    allowed = need if hard == resource.RLIM_INFINITY else min(need, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
 
 
 @contextmanager

@@ -29,6 +29,11 @@ from busbar.terminal import make_lines_printable, make_printable
 PREFIX, IMAGE = "/opt/busbar", "busbar:latest"
 #: Commands that start ranks themselves, and options that make any benchmark do so.
 _STARTERS, _STARTING = ("qualify", "tune"), ("--ranks", "--launches")
+# Without this, Slurm ends a job when one of its nodes fails.
+_NO_KILL = [
+    "# A node that fails does not end the job: it is what qualify looks for.",
+    "#SBATCH --no-kill",
+]
 _BASE = "debian:bookworm-slim"
 _BUILD = "g++ python3-dev python3-venv"
 _RUN = "openssh-client openssh-server python3"
@@ -87,6 +92,7 @@ def slurm(job: Job, busbar: Sequence[str], mpi: str, written_by: str) -> str:
         f"#SBATCH --output={job.name}-%j.out",
         "# Nodes that nobody else uses: other work there would be measured, too.",
         "#SBATCH --exclusive",
+        *(_NO_KILL if command[0] == "qualify" else []),
         "# Take one # away where your cluster asks for these; sinfo lists partitions.",
         "##SBATCH --partition=NAME",
         "##SBATCH --account=NAME",

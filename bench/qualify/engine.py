@@ -55,7 +55,7 @@ class Engine:
     ``words``: the command line of a launch. ``env``: its environment. ``ranks(launch)``: ranks on
     each host. ``deadline(launch)``: seconds after which the launch is ended. ``at_once``: most
     launches at the same time. ``identities``: the identity that each host reported, filled in stage
-    alone.
+    alone. ``here``: the host that this process runs on; empty if that is none of them.
     """
 
     words: Words
@@ -64,6 +64,9 @@ class Engine:
     deadline: Callable[[Launch], float]
     at_once: int
     identities: dict[str, Identity] = field(default_factory=dict)
+    here: str = ""
+    # Hosts by the names that they report; empty where `identities` has changed.
+    _names: dict[str, str] = field(default_factory=dict)
     # By batch: seconds of the launches that have finished, and how many launches it has.
     _seconds: dict[int, list[float]] = field(default_factory=dict)
     _sizes: dict[int, int] = field(default_factory=dict)
@@ -89,30 +92,55 @@ class Engine:
                 if not decision.launches:
                     return decision
                 self._sizes[decision.launches[0].batch] = len(decision.launches)
-                room = asyncio.Semaphore(self.at_once)
-                batch = [
-                    asyncio.create_task(self._one(launch, room)) for launch in decision.launches
-                ]
-                try:
-                    for ended in asyncio.as_completed(batch):
-                        observation = await ended
-                        watcher.observed(observation)
-                        known.append(observation)
-                finally:
-                    for task in batch:
-                        task.cancel()
-                    await asyncio.gather(*batch, return_exceptions=True)
+                for launches in self.in_turn(decision.launches):
+                    await self._at_once(launches, known, watcher)
+
+    def in_turn(self, launches: Sequence[Launch]) -> Sequence[Sequence[Launch]]:
+        """The launches that run at the same time, one group after the other.
+
+        Starting launches takes the cores of this host, so that it would look slow: its own launches
+        come last.
+        """
+        parts = (
+            [one for one in launches if self.here not in one.hosts],
+            [one for one in launches if self.here in one.hosts],
+        )
+        return [part for part in parts if part]
+
+    async def _at_once(
+        self, launches: Sequence[Launch], known: list[Observation], watcher: Watcher
+    ) -> None:
+        """Run launches at the same time. Their observations are added to ``known``."""
+        room = asyncio.Semaphore(self.at_once)
+        tasks = [asyncio.create_task(self._one(launch, room)) for launch in launches]
+        try:
+            for ended in asyncio.as_completed(tasks):
+                observation = await ended
+                watcher.observed(observation)
+                known.append(observation)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _one(self, launch: Launch, room: asyncio.Semaphore) -> Observation:
         async with room:
             lines, outcome = await self._run(launch)
         if launch.stage is Stage.ALONE and (own := identity(lines)) is not None:
             self.identities[launch.hosts[0]] = own
-        # Machines may call themselves the same, such as clones of one image.
-        times = Counter(one.hostname for one in self.identities.values())
-        known = self.identities.items()
-        names = {one.hostname: host for host, one in known if times[one.hostname] == 1}
+            self._names.clear()
+        names = self._named() if len(launch.hosts) > 1 else {}
         return observe(launch, lines, outcome, self.ranks(launch), names)
+
+    def _named(self) -> Mapping[str, str]:
+        """Hosts by reported name, without names that several machines report (cloned images)."""
+        if not self._names:
+            times = Counter(one.hostname for one in self.identities.values())
+            known = self.identities.items()
+            self._names.update(
+                (one.hostname, host) for host, one in known if times[one.hostname] == 1
+            )
+        return self._names
 
     async def _run(self, launch: Launch) -> tuple[list[Line], Outcome]:
         """Run a launch until it ends or its deadline passes. No process of it is left behind."""

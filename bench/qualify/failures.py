@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bench.qualify.evidence import Evidence, Outcome
 from bench.qualify.model import Ending, HostReport, Stage, State
@@ -64,7 +64,12 @@ def find_failures(evidence: Evidence) -> Failures:
 
 
 def _alone(evidence: Evidence, result: Failures) -> None:
-    """Judge hosts by their launches alone."""
+    """Judge hosts by their launches alone.
+
+    If no launch has worked on any host, the launcher or the installation may fail, so no host is
+    called bad.
+    """
+    nothing_works = all(one.failure is not None for one in evidence.outcomes)
     alone: dict[int, list[Outcome]] = defaultdict(list)
     for one in evidence.alone:
         (host,) = one.hosts
@@ -74,7 +79,12 @@ def _alone(evidence: Evidence, result: Failures) -> None:
         bad = [o for o in outcomes if o.failure is not None]
         good = len(outcomes) - len(bad)
         if len(bad) >= LEAST and len(bad) > good:
-            result.hosts[host] = _finding(evidence, host, bad, len(outcomes))
+            finding = _finding(evidence, host, bad, len(outcomes))
+            if nothing_works:
+                reason = f"{finding.reason}; no launch on any host worked"
+                result.unsure[host] = replace(finding, reason=reason)
+            else:
+                result.hosts[host] = finding
         elif len(bad) >= good:
             if len(outcomes) < MOST:
                 result.alone.append(host)

@@ -10,11 +10,14 @@ from pathlib import Path
 from bench.qualify.launchers import HOST_FILES
 from busbar.errors import Unavailable, Unsupported
 from busbar.files import read_text
+from busbar.units import format_count
 
 #: Most hosts of a campaign. Decisions were simulated up to a quarter of it (docs/qualify.md).
 MOST_HOSTS = 1 << 16
 _MOST_BYTES = 1 << 24
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_RANGE = "[0-9]{1,9}(?:-[0-9]{1,9})?"
+_RANGES = re.compile(rf"([^\[\]]*)\[({_RANGE}(?:,{_RANGE})*)\](.*)")
 _SLURM_S = 30.0
 
 
@@ -41,8 +44,9 @@ def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
 def from_file(path: Path) -> list[tuple[str, str]]:
     """The hosts of a file, with a host on each line, as MPI's launchers read them.
 
-    ``host5``, ``host5:8`` and ``host5 slots=8`` are the same host; ``#`` begins a comment. Raises
-    Unsupported if the file cannot be read, or for an IPv6 address, whose colons are no slots.
+    ``host5``, ``host5:8`` and ``host5 slots=8`` are the same host, and ``host[1-5]`` five hosts;
+    ``#`` begins a comment. Raises Unsupported if the file cannot be read, or for an IPv6 address,
+    whose colons are no slots.
     """
     return list(_entries(path, read_text(path, _MOST_BYTES).splitlines()))
 
@@ -54,12 +58,38 @@ def _entries(path: Path, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
             where = f"{path}, line {number}"
             if words[0].count(":") > 1:
                 raise Unsupported(f"{where}: {words[0][:60]}: give an IPv6 host a name")
-            yield words[0].partition(":")[0], where
+            for name in _expanded(words[0].partition(":")[0], where):
+                yield name, where
 
 
 def from_words(text: str) -> list[tuple[str, str]]:
-    """The hosts in ``a,b,c``."""
-    return [(name.strip(), "--hosts") for name in text.split(",") if name.strip()]
+    """The hosts in ``a,b,c`` or ``node[001-128,200]``; see `_expanded`."""
+    words = re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)
+    return [(name, "--hosts") for word in words for name in _expanded(word.strip(), "--hosts")]
+
+
+def _expanded(word: str, where: str) -> list[str]:
+    """The hosts of a word in Slurm's form: ``node[001-128,200]`` has 129.
+
+    Raises Unsupported for more than `MOST_HOSTS`. Brackets without numbers stay, and are refused
+    by `checked`.
+    """
+    match = _RANGES.fullmatch(word)
+    head, ranges, tail = match.groups() if match else (word, "", "")
+    ends = [part.partition("-") for part in ranges.split(",") if part]
+    spans = [(len(low), int(low), int(high or low)) for low, _, high in ends]
+    if not spans or any(first > last for _, first, last in spans):
+        return [word] if word else []
+    tails = _expanded(tail, where) or [""]
+    count = sum(last - first + 1 for _, first, last in spans) * len(tails)
+    if count > MOST_HOSTS:
+        raise Unsupported(f"{where}: {count:,} hosts; a campaign has at most {MOST_HOSTS:,}")
+    return [
+        f"{head}{number:0{width}}{end}"
+        for width, first, last in spans
+        for number in range(first, last + 1)
+        for end in tails
+    ]
 
 
 def from_environment(env: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -69,7 +99,7 @@ def from_environment(env: Mapping[str, str]) -> list[tuple[str, str]]:
     """
     nodes = env.get("SLURM_JOB_NODELIST")
     if nodes:
-        return [(name, "the Slurm job") for name in _expanded(nodes)]
+        return [(name, "the Slurm job") for name in _nodes(nodes)]
     for name in HOST_FILES:
         if env.get(name):
             # Batch systems repeat a host for each of its slots.
@@ -78,8 +108,27 @@ def from_environment(env: Mapping[str, str]) -> list[tuple[str, str]]:
     raise Unsupported("no hosts; give --hostfile FILE or --hosts a,b,c, or start it in a Slurm job")
 
 
-def _expanded(nodes: str) -> list[str]:
-    """The host names in a Slurm host list such as ``node[1-4]``."""
+def check_in_job(hosts: Sequence[str], env: Mapping[str, str]) -> None:
+    """Raise Unsupported for a host that the Slurm job of this process does not have.
+
+    Slurm refuses all steps on such a host, which would look as if the host failed.
+    """
+    nodes = env.get("SLURM_JOB_NODELIST")
+    try:
+        mine = {*_nodes(nodes)} if nodes else {*hosts}
+    except Unavailable:
+        return
+    if others := [host for host in hosts if host not in mine]:
+        rest = format_count(len(others) - 1, "more host")
+        which = f"{others[0]} and {rest} are" if len(others) > 1 else f"{others[0]} is"
+        raise Unsupported(
+            f"{which} not in this Slurm job, so srun cannot start ranks there; start a"
+            " job with --nodelist, or leave them out"
+        )
+
+
+def _nodes(nodes: str) -> list[str]:
+    """The host names in a Slurm job's host list, by Slurm itself. Raises Unavailable."""
     try:
         done = subprocess.run(
             ["scontrol", "show", "hostnames", nodes],  # noqa: S607
@@ -96,7 +145,7 @@ def _expanded(nodes: str) -> list[str]:
 
 
 def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
-    """The rack of each host, from a file with lines ``HOST RACK``.
+    """The rack of each host, from a file with lines ``HOST RACK`` or ``host[1-4] RACK``.
 
     Raises Unsupported for a malformed line, for a host that is not to be qualified, and for a host
     without a rack.
@@ -106,11 +155,13 @@ def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
         words = line.partition("#")[0].split()
         if not words:
             continue
+        where = f"{path}, line {number}"
         if len(words) != 2:
-            raise Unsupported(f"{path}, line {number}: write HOST RACK")
-        if words[0] not in known:
-            raise Unsupported(f"{path}, line {number}: {words[0][:60]!r} is none of the hosts")
-        rack_of[words[0]] = words[1]
+            raise Unsupported(f"{where}: write HOST RACK")
+        for host in _expanded(words[0], where):
+            if host not in known:
+                raise Unsupported(f"{where}: {host[:60]!r} is none of the hosts")
+            rack_of[host] = words[1]
     if missing := [host for host in hosts if host not in rack_of]:
         raise Unsupported(f"{path}: no rack for {missing[0]}")
     return rack_of

@@ -19,6 +19,12 @@ KINDS = (SRUN, MPIRUN, SSH)
 HOST_FILES = (*HOST_VARIABLES, "PBS_NODEFILE")
 
 
+#: Most hosts of a launch: each rank holds the schedule of all, which grows with their square.
+MOST_JOINED = 4096
+# Most bytes of a word of a command line, with its end (Linux: 32 pages of 4 KiB).
+_MOST_WORD = 1 << 17
+
+
 class Launcher(NamedTuple):
     """A program that starts ranks. ``kind``: one of `KINDS`; ``program``: its path or name.
 
@@ -34,6 +40,13 @@ class Launcher(NamedTuple):
     def can_join(self) -> bool:
         """True if ranks on several hosts can exchange messages."""
         return self.kind != SSH
+
+    def can_start(self, hosts: Sequence[str], ranks: int) -> bool:
+        """True if this launcher can start ranks on these hosts together."""
+        if len(hosts) == 1:
+            return True
+        longest = max(len(word) for word in self.words(hosts, ranks, ()))
+        return self.can_join and len(hosts) <= MOST_JOINED and longest < _MOST_WORD
 
     def words(self, hosts: Sequence[str], ranks: int, worker: Sequence[str]) -> list[str]:
         """The command line that starts ``ranks`` worker ranks on each host, in host order."""

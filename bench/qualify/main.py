@@ -10,12 +10,12 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bench.launch.launch import Interrupted
+from bench.launch.launch import Interrupted, raise_file_limit
 from bench.qualify import hosts as hostlist
 from bench.qualify import text
 from bench.qualify.decide import decide
 from bench.qualify.engine import GUARD_S, Engine
-from bench.qualify.launchers import KINDS, Launcher, choose
+from bench.qualify.launchers import KINDS, SRUN, Launcher, choose
 from bench.qualify.lines import Identity
 from bench.qualify.model import (
     ALLREDUCE,
@@ -53,7 +53,7 @@ from busbar.arguments import number, program, whole
 from busbar.commands import Command
 from busbar.errors import StoreError, Unsupported
 from busbar.files import check, write, write_all
-from busbar.host import cores
+from busbar.host import core_share, hostname
 from busbar.options import Self, option, switch
 from busbar.start import python
 from busbar.status import FOUND, GOOD
@@ -65,6 +65,10 @@ from reports.analysis.expect import parse_rate, parse_share
 # The table's width, and seconds that each host more than two may add to a launch's deadline.
 _WIDTH, _EACH_S = 80, 0.5
 _MOST_BYTES = 1 << 30
+# Launches at the same time for each core, and at most: each is a few processes, and one of Slurm's
+# controller. Files that this process opens for each, and for itself.
+_EACH_CORE, _MOST_AT_ONCE = 4, 256
+_LAUNCH_FILES, _OWN_FILES = 6, 64
 
 
 def _minimum(text: str) -> tuple[str, float]:
@@ -89,7 +93,9 @@ class QualifyCommand(Command):
     hostfile: Path | None = option(
         "--hostfile FILE  the hosts, one a line", alternatives="hosts", title="hosts"
     )
-    hosts: str | None = option("--hosts A,B,C  the hosts by name", alternatives="hosts")
+    hosts: str | None = option(
+        "--hosts A,B,C  the hosts by name, such as node[001-128,200]", alternatives="hosts"
+    )
     racks: Path | None = option("--racks FILE  the racks, in lines HOST RACK (default: found)")
     launcher: str | None = option(
         "--launcher NAME  what starts ranks: srun in a Slurm job, mpirun, or ssh, which can only"
@@ -117,7 +123,8 @@ class QualifyCommand(Command):
         number(1, 86400, "seconds"),
     )
     at_once: int | None = option(
-        "--at-once N  most launches at the same time (default: 4 a core of this machine)",
+        f"--at-once N  most launches at the same time (default: {_EACH_CORE} a core of this"
+        f" machine, at most {_MOST_AT_ONCE})",
         parse=whole(1, "launches", 1 << 16),
     )
     slow: float = option(
@@ -189,9 +196,13 @@ class QualifyCommand(Command):
         if len(known) == before:  # it had ended already
             ended = (folder / FILE).stat().st_mtime
             seconds = max(0.0, ended - datetime.fromisoformat(header.started).timestamp())
-        write_result(folder, header, text.sentence(header.cluster, last.verdicts), last.verdicts)
-        self._write(header, last.verdicts, known, (seconds, ended))
-        _print(header.cluster, last.verdicts)
+        try:
+            sentence = text.sentence(header.cluster, last.verdicts)
+            write_result(folder, header, sentence, last.verdicts)
+            write(folder / RECORDS, records(header, known))
+            self._write(header, last.verdicts, known, (seconds, ended))
+        finally:  # a file that cannot be written does not hide the verdicts
+            _print(header.cluster, last.verdicts)
         print_note(
             f"{format_count(len(known), 'launch')} in {format_duration(seconds)}, kept in {folder}"
         )
@@ -259,8 +270,13 @@ class QualifyCommand(Command):
             return launcher.words(launch.hosts, ranks(launch), worker)
 
         env = launcher.environment(os.environ, os.geteuid() == 0)
-        at_once = self.at_once or 4 * max(1, len(cores()))
-        return Engine(words, env, ranks, deadline, at_once, dict(campaign.identities))
+        most = max(1, min(_MOST_AT_ONCE, int(_EACH_CORE * core_share())))
+        at_once = min(self.at_once or most, len(campaign.header.cluster.hosts))
+        files = raise_file_limit(_OWN_FILES + _LAUNCH_FILES * at_once)
+        at_once = max(1, (files - _OWN_FILES) // _LAUNCH_FILES)
+        known = {host.partition(".")[0]: host for host in campaign.header.cluster.hosts}
+        here = known.get(hostname(), "")
+        return Engine(words, env, ranks, deadline, at_once, dict(campaign.identities), here)
 
     def _files(self) -> list[Path]:
         files = (self.good, self.exclude, self.drain, self.cordon, self.metrics, self.page)
@@ -357,10 +373,13 @@ def _announced(decision: Decision, engine: Engine) -> str:
 
 def longest(launches: Sequence[Launch], engine: Engine) -> float:
     """The most seconds that a batch may take."""
-    slots = [0.0] * min(engine.at_once, len(launches))
-    for launch in launches:
-        slots[slots.index(min(slots))] += engine.deadline(launch)
-    return max(slots)
+    total = 0.0
+    for together in engine.in_turn(launches):
+        slots = [0.0] * min(engine.at_once, len(together))
+        for launch in together:
+            slots[slots.index(min(slots))] += engine.deadline(launch)
+        total += max(slots)
+    return total
 
 
 def _campaign(
@@ -378,8 +397,10 @@ def _campaign(
                 f"{folder}: another version of Busbar began this campaign and would go on with"
                 " other launches; start a new one"
             ) from None
-        return _possible(decision, launcher)
+        return _possible(decision, engine, launcher)
 
+    if launcher.kind == SRUN and next_batch(campaign.observations).launches:
+        hostlist.check_in_job(header.cluster.hosts, os.environ)
     store = Store(folder, campaign)
     recorder = Recorder(store, engine, campaign.observations)
     remedy = f"{program('bench.qualify')} --resume {folder} goes on"
@@ -390,7 +411,6 @@ def _campaign(
         raise
     finally:
         store.close()
-    write(folder / RECORDS, records(header, recorder.observations))
     return last, recorder.observations
 
 
@@ -415,9 +435,14 @@ def without_shared(
     ]
 
 
-def _possible(decision: Decision, launcher: Launcher) -> Decision:
+def _possible(decision: Decision, engine: Engine, launcher: Launcher) -> Decision:
     """The decision without the launches that a launcher cannot start."""
-    possible = (one for one in decision.launches if launcher.can_join or _is_alone(one))
+    possible = []
+    for one in decision.launches:
+        if launcher.can_start(one.hosts, engine.ranks(one)):
+            possible.append(one)
+        elif launcher.can_join:
+            print_note(f"{len(one.hosts):,} hosts together are not measured: too many for a launch")
     return replace(decision, launches=tuple(possible))
 
 
@@ -426,7 +451,7 @@ def plan(engine: Engine, header: Header, launcher: Launcher) -> Iterator[str]:
     known: list[Observation] = []
     total = 0.0
     while True:
-        decision = _possible(decide(header.cluster, header.limits, known), launcher)
+        decision = _possible(decide(header.cluster, header.limits, known), engine, launcher)
         if not decision.launches:
             break
         yield f"# {_announced(decision, engine)}"

@@ -17,7 +17,8 @@ from busbar.terminal import make_printable
 HOST, LINK, UPLINK, GROUP = "host", "link", "uplink", "group"
 #: States in which a subject does not count as bad.
 NOT_BAD = (State.GOOD, State.CANNOT_TELL)
-# The sentence's words for each state; below, the most subjects it names, and launches in a table.
+# The sentence's words for each state; below, the most subjects or hosts that a text names, those
+# named of more, and launches in a table.
 _CLAUSES: Mapping[State, str] = {
     State.SLOW: "is slow",
     State.UNREACHABLE: "cannot be reached",
@@ -27,7 +28,7 @@ _CLAUSES: Mapping[State, str] = {
     State.DIFFERENT: "is different",
     State.CANNOT_TELL: "cannot be judged",
 }
-_NAMED, _LAUNCHES = 8, 3
+_NAMED, _FIRST, _LAUNCHES = 8, 3, 3
 
 
 def bad(verdicts: Iterable[Verdict], kind: str = HOST) -> list[Verdict]:
@@ -39,7 +40,7 @@ def bad(verdicts: Iterable[Verdict], kind: str = HOST) -> list[Verdict]:
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """A key that sorts ``host9`` before ``host10``."""
     parts = re.findall(r"\d+|\D+", name)
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def good_hosts(cluster: Cluster, verdicts: Iterable[Verdict]) -> list[str]:
@@ -56,12 +57,20 @@ def subject(verdict: Verdict, cluster: Cluster) -> str:
     if verdict.kind == LINK:
         return f"the link {verdict.subject[0]} to {verdict.subject[-1]}"
     if verdict.kind == GROUP:
-        return f"the group {' '.join(sorted(verdict.subject, key=natural))}"
+        return f"the group {_members(verdict)}"
     racks = {cluster.racks.get(host, "") for host in verdict.subject} - {""}
     if len(racks) == 1:
         return f"the uplink of rack {racks.pop()}"
     hosts = sorted(verdict.subject, key=natural)
     return f"the uplink of {hosts[0]} to {hosts[-1]}" if len(hosts) > 1 else f"{hosts[0]}'s uplink"
+
+
+def _members(verdict: Verdict) -> str:
+    """The names of a group's hosts; of many hosts their number and the first few names."""
+    hosts = sorted(verdict.subject, key=natural)
+    if len(hosts) <= _NAMED:
+        return " ".join(hosts)
+    return f"of {len(hosts)} hosts ({' '.join(hosts[:_FIRST])} …)"
 
 
 def clause(verdict: Verdict, cluster: Cluster) -> str:
@@ -167,7 +176,8 @@ def _metrics(verdicts: Sequence[Verdict], seconds: float, when: float) -> Iterat
     yield from _about(name, "Rate over the median of its like.")
     for one in verdicts:
         if one.ratio is not None:
-            labels = _labels(kind=one.kind, subject=" ".join(one.subject))
+            named = _members(one) if one.kind == GROUP else " ".join(one.subject)
+            labels = _labels(kind=one.kind, subject=named)
             yield f"{name}{labels} {one.ratio:.6g}"
     name = "busbar_qualify_subjects"
     yield from _about(name, "Hosts, links and uplinks by verdict.")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from busbar.host import cgroups
 from collectives.execution.transport import Array, Transport
 from collectives.execution.world import World
 from collectives.schedule.layout import Elements, Layout
@@ -100,25 +101,12 @@ def _node(root: Path) -> int:
 
 def _cgroups(root: Path) -> Iterator[tuple[str, str, int]]:
     """Key, path and free bytes of each cgroup with a limit, from this process's group upwards."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        base = root / ("sys/fs/cgroup/memory" if controllers else "sys/fs/cgroup")
-        group = base / path.lstrip("/")
-        # A container may see its own group at the root, whatever the path on the host.
-        for one in (group, *group.parents):
-            free = _group_free(one)
-            if free is not None:
-                where = one.stat()
-                name = "/" if one == base else f"/{one.relative_to(base)}"
-                yield f"{where.st_dev}:{where.st_ino}", name, free
-            if one == base:
-                break
+    for base, group in cgroups("memory", root):
+        free = _group_free(group)
+        if free is not None:
+            where = group.stat()
+            name = "/" if group == base else f"/{group.relative_to(base)}"
+            yield f"{where.st_dev}:{where.st_ino}", name, free
 
 
 def _group_free(group: Path) -> int | None:

@@ -9,6 +9,7 @@ end of all ranks: it asks the launcher to end them and waits for nothing in MPI.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hmac
 import os
@@ -30,6 +31,7 @@ from bench.launch.child import SOFTLY
 from bench.launch.control_socket import ControlSocket, Phase
 from bench.launch.segments import Segments
 from bench.run.environment import RunContext
+from busbar.cpulist import listed
 from busbar.errors import RankFailure
 from busbar.host import boot
 from collectives.execution.mpi.world import MpiWorld
@@ -46,8 +48,9 @@ _MOST_CALLERS = 256
 # Most addresses of a host that are tried.
 _MOST_ADDRESSES = 8
 _SIOCGIFADDR = 0x8915
-# Time limit of a connection at the start of a run, in seconds.
-_CONNECT_S = 1.0
+# Time limit of a connection at the start of a run, in seconds. TCP tries again after one second if
+# the queue of rank 0's socket is full: older kernels let it have 128 connections.
+_CONNECT_S = 1.5
 
 
 class RankStates:
@@ -163,6 +166,24 @@ class RankStates:
         self._callers, self.listener = {}, None
 
 
+Readable = socket.socket | ControlSocket
+
+
+def readable(ends: Sequence[Readable], seconds: float) -> list[Readable]:
+    """Wait until some of the ends can be read, for ``seconds`` at most; returns those.
+
+    select(2) takes no file descriptor above 1023, and rank 0 may have a connection to every rank.
+    Raises OSError or ValueError for a closed end.
+    """
+    poll, by_number = select.poll(), {end.fileno(): end for end in ends}
+    for number in by_number:
+        poll.register(number, select.POLLIN)
+    events = poll.poll(1000 * seconds)
+    if any(event & select.POLLNVAL for _, event in events):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    return [by_number[number] for number, _ in events]
+
+
 def _listener(address: str) -> socket.socket:
     """A socket that listens on a free port of an address, or of all addresses if it is empty."""
     if not address and socket.has_dualstack_ipv6():
@@ -205,8 +226,8 @@ _POLL_S = 0.2
 _WORD_EVERY_S = 1.0
 # Seconds that an interrupted rank waits for rank 0 to report.
 _GRACE_S = 5.0
-# The most ranks whose peers are named in the report of a stuck row.
-_MOST_WAITS = 4
+# The most ranks whose peers are named in the report of a stuck row, and late ranks or ranges.
+_MOST_WAITS, _MOST_NAMED = 4, 16
 # Seconds that a rank waits after a signal for the reason from the process that started it: if one
 # rank exits, launchers send SIGTERM to the others.
 _WORD_S = 0.5
@@ -255,7 +276,12 @@ def explain(states: Mapping[int, State], size: int) -> str:
 
 
 def _ranks(ranks: list[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+    """The ranks by number; of many their number, and the first ranges."""
+    if len(ranks) <= _MOST_NAMED:
+        return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+    parts = listed(ranks).split(",")
+    more = ", …" if len(parts) > _MOST_NAMED else ""
+    return f"{len(ranks)} ranks ({', '.join(parts[:_MOST_NAMED])}{more})"
 
 
 def end_all(world: MpiWorld, line: ControlSocket, status: int) -> None:
@@ -369,7 +395,7 @@ class Watchdog:
 
     def _taken(self) -> tuple[int, str | None]:
         """Wait briefly. Returns a signal's number (0 if none), and a stop request if one came."""
-        listening = list[socket.socket | ControlSocket]()
+        listening = list[Readable]()
         if self._signals is not None:
             listening.append(self._signals)
         if self._line.connected:
@@ -380,7 +406,7 @@ class Watchdog:
             self._over.wait(_POLL_S)
             return 0, None
         try:
-            ready, _, _ = select.select(listening, [], [], _POLL_S)
+            ready = readable(listening, _POLL_S)
         except (OSError, ValueError, AssertionError):  # sockets are closed: this rank exits
             return 0, None
         if self._states is not None:
@@ -438,7 +464,7 @@ class Watchdog:
                 del states[rank]
             stop = time.monotonic() + min(_LATEST_S, max(_ANSWER_S, _TELL * timeout))
             while len(states) < size and (left := stop - time.monotonic()) > 0:
-                self._hear(select.select(self._states.ends(), [], [], left)[0])
+                self._hear(readable(self._states.ends(), left))
         known = dict(states)
         reason = f"{_late(timeout)}; {self._explain(known, size)}{self._unreached(known)}"
         self._leave(reason, 4)
@@ -464,7 +490,7 @@ class Watchdog:
             self._leave("", 4)
 
     def _signalled(self, which: signal.Signals) -> None:
-        if self._line.connected and select.select([self._line], [], [], _WORD_S)[0]:
+        if self._line.connected and readable([self._line], _WORD_S):
             word = self._line.stop_request()
             if word is not None:
                 self._told(word)

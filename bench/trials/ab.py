@@ -13,14 +13,13 @@ from operator import attrgetter
 from pathlib import Path
 from random import Random
 from secrets import randbelow
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 
 from bench.cli.main import ALL, names
 from bench.launch import child
-from bench.launch.launch import Interrupted, LaunchFailed, succeeded
+from bench.launch.launch import Interrupted, LaunchFailed, folder_for_rows, succeeded
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.options.options import Options, parse
@@ -344,7 +343,8 @@ class AbCommand(Command):
         seed = randbelow(MOST_SEED) if self.seed is None else self.seed
         pairs, status = PairedRows(self.noise), 0
         with ExitStack() as stack:
-            folder = self.out or Path(stack.enter_context(TemporaryDirectory(prefix="busbar-")))
+            elsewhere = any(one.options is not None and one.options.on_hosts for one in (a, b))
+            folder = self.out or stack.enter_context(folder_for_rows(elsewhere=elsewhere))
             try:
                 folder.mkdir(exist_ok=True)
             except OSError as error:

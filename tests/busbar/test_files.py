@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import secrets
@@ -13,7 +14,7 @@ import pytest
 
 from busbar import files
 from busbar.errors import ReportError, StoreError, Unsupported
-from busbar.files import Claim, check, read, read_text, write, write_all
+from busbar.files import Claim, GrowingFile, check, read, read_text, write, write_all
 
 
 def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
@@ -52,6 +53,35 @@ def test_a_file_that_does_not_fit_leaves_the_old_one(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, bounds)
         signal.signal(signal.SIGXFSZ, ignored)
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("call", ["fstat", "write", "fsync", "close"])
+def test_a_file_that_another_host_removed_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Rule: a file that is stale on NFS is written again whole, whichever call finds out first.
+
+    Here nothing is on NFS, so the system call fails for the file that was open before.
+    """
+    lines: list[bytes] = []
+    file, path = GrowingFile(tmp_path / "rows", lambda: b"".join(lines)), tmp_path / "rows"
+    lines.append(b"1\n")
+    file.grow(lambda: lines[-1])
+    old, real = path.stat().st_ino, getattr(os, call)
+
+    def stale(number: int, *more: object) -> object:
+        if Path(f"/proc/self/fd/{number}").stat().st_ino == old:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(number, *more)
+
+    if call == "close":
+        path.unlink()
+    monkeypatch.setattr(os, call, stale)
+    lines.append(b"2\n")
+    file.grow(lambda: lines[-1])
+    assert path.read_bytes() == b"1\n2\n" and path.stat().st_ino != old
+    monkeypatch.undo()
+    file.close()
 
 
 def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:

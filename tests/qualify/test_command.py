@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +20,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bench.launch.launch import Interrupted
-from bench.qualify import launchers
+from bench.qualify import launchers, main
 from bench.qualify.engine import Engine
-from bench.qualify.lines import Line, Outcome, parse
+from bench.qualify.lines import Identity, Line, Outcome, parse
 from bench.qualify.main import QualifyCommand
 from bench.qualify.model import Decision, Ending, Launch, Observation, Stage
 from bench.qualify.store import FILE, RESULT
@@ -311,6 +313,144 @@ def test_a_dry_run_starts_nothing(
     assert not Path("run").exists()
     assert sum(line.split()[1:] == HOSTS for line in lines) == 1
     assert re.fullmatch(r"# \d+ launches, at most .*", lines[-1])
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_launcher_that_starts_nothing_accuses_no_host(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: where no launch works on any host, nothing says that hosts are bad.
+
+    Such as with a wrong option of srun, or without Busbar on the hosts: a script that drains all
+    hosts would be the worst answer.
+    """
+    _faults(monkeypatch, **dict.fromkeys(HOSTS, "refuse"))
+    files = ("--exclude", "exclude", "--drain", "drain", "--good", "good")
+    assert _command(*files).run() == FOUND
+    assert {*_verdicts().values()} == {"cannot tell"}
+    assert Path("exclude").read_text() == Path("good").read_text() == ""
+    assert "scontrol" not in Path("drain").read_text()
+    shown = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "Connection refused; no launch on any host worked" in shown
+    _faults(monkeypatch, **dict.fromkeys(HOSTS[1:], "refuse"))
+    assert _command("-o", "other").run() == FOUND
+    expected = dict.fromkeys(HOSTS[1:], "unreachable")
+    assert {k: v for k, v in _verdicts("other").items() if k in expected} == expected
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_file_that_cannot_be_written_does_not_hide_the_verdicts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: after hours of launches a full disk costs a file, not the answer."""
+
+    def full(path: Path, data: bytes) -> None:
+        raise StoreError(f"{path}: cannot be written: No space left on device")
+
+    monkeypatch.setattr(main, "write", full)
+    with pytest.raises(StoreError, match=r"records.jsonl: cannot be written"):
+        _command().run()
+    assert capsys.readouterr().out.splitlines()[-1] == "all 6 hosts are good"
+
+
+def test_a_campaign_is_not_started_in_a_slurm_job_without_its_hosts(
+    launched: list[Launch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: hosts that the job lacks end the command before a launch; one that has ended is shown.
+
+    srun would refuse each launch on them, and they would be called unreachable.
+    """
+    for name in ("srun", "scontrol"):
+        (tmp_path / name).write_text("#!/bin/sh\nprintf '%s\\n' n0 n1 n2 n3 n4 n5\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-5]")
+    with pytest.raises(Unsupported, match="n9 is not in this Slurm job"):
+        _command(hosts=["n0", "n9"]).run()
+    assert not launched and not Path("run").exists()
+    assert _command().run() == GOOD
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho other\n")
+    assert _command("--resume", "run").run() == GOOD
+
+
+@pytest.mark.parametrize(
+    ("ncores", "files", "argv", "expected"),
+    [
+        (2, 10**6, (), 8),
+        (0.1, 10**6, (), 1),
+        (128, 10**6, (), 256),
+        (128, 1024, (), 160),
+        (2, 10**6, ("--at-once", "5000"), 1000),
+        (2, 16, ("--at-once", "5000"), 1),
+    ],
+)
+def test_launches_at_once_fit_the_open_files(
+    monkeypatch: pytest.MonkeyPatch,
+    ncores: float,
+    files: int,
+    argv: tuple[str, ...],
+    expected: int,
+) -> None:
+    """Rule: no more launches at once than this process may have pipes; by default 256 at most.
+
+    At the limit a launch cannot be started, which ends the campaign.
+    """
+    monkeypatch.setattr(main, "core_share", lambda: ncores)
+    monkeypatch.setattr(main, "raise_file_limit", lambda need: min(need, files))
+    command = _command(*argv, hosts=[f"n{number}" for number in range(1000)])
+    launcher = launchers.choose(None, (), "ssh", {})
+    assert command._engine(command._new(), launcher).at_once == expected
+
+
+@pytest.mark.parametrize("here", ["n2", "n2.domain", "elsewhere"])
+def test_the_host_that_launches_is_measured_while_nothing_else_starts(
+    launched: list[Launch], monkeypatch: pytest.MonkeyPatch, here: str
+) -> None:
+    """Rule: starting other launches takes this host's cores, so its own run after them."""
+    monkeypatch.setattr(main, "hostname", lambda: here.partition(".")[0])
+    hosts = [here if host == "n2" and here != "elsewhere" else host for host in HOSTS]
+    run, running = Engine._run, list[Launch]()
+    beside = dict[Launch, list[Launch]]()
+
+    async def watched(self: Engine, launch: Launch) -> tuple[list[Line], Outcome]:
+        running.append(launch)
+        for _ in range(5):  # all that may run now begins
+            await asyncio.sleep(0)
+        beside[launch] = [one for one in running if one is not launch]
+        done = await run(self, launch)
+        running.remove(launch)
+        return done
+
+    monkeypatch.setattr(Engine, "_run", watched)
+    assert _command(hosts=hosts).run() == GOOD
+    others = [beside[one] for one in launched if here in one.hosts and len(one.hosts) == 2]
+    assert len(others) == (0 if here == "elsewhere" else 5) and not any(others)
+    assert any(beside.values())
+
+
+def test_names_of_hosts_are_looked_up_once_a_batch(launched: list[Launch]) -> None:
+    """Rule: the work of this process for a launch does not grow with the number of hosts."""
+    looks: list[int] = []
+
+    class Known(dict[str, Identity]):
+        def items(self) -> Any:
+            looks.append(len(self))
+            return super().items()
+
+    command = _command()
+    campaign = command._new()
+    engine = command._engine(campaign, launchers.choose(None, (), "ssh", {}))
+    known = Known({host: Identity(host, host) for host in HOSTS})
+    engine = dataclasses.replace(engine, identities=known)
+    pairs = [Launch(n, 1, Stage.PAIRS, (HOSTS[0], HOSTS[1])) for n in range(20)]
+
+    async def observed() -> list[Observation]:
+        room = asyncio.Semaphore(4)
+        return [await engine._one(launch, room) for launch in pairs]
+
+    assert len(asyncio.run(observed())) == len(launched) == 20
+    assert len(looks) == 1
 
 
 @pytest.mark.usefixtures("launched")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 
-from bench.qualify.hosts import checked, from_environment, racks
-from bench.qualify.launchers import MPIRUN, SRUN, SSH, Launcher, choose
+from bench.qualify.hosts import (
+    MOST_HOSTS,
+    check_in_job,
+    checked,
+    from_environment,
+    from_file,
+    from_words,
+    racks,
+)
+from bench.qualify.launchers import MOST_JOINED, MPIRUN, SRUN, SSH, Launcher, choose
 from busbar.errors import Unsupported
 
 WORKER = ["python", "worker.py", "pairs"]
@@ -58,3 +67,88 @@ def test_hosts_of_a_batch_job_count_once(tmp_path: Path) -> None:
         racks(path, ("a", "b", "c"))
     with pytest.raises(Unsupported, match="no hosts; give --hostfile"):
         from_environment({})
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "HYDRA_HOST_FILE",
+        "PRTE_MCA_prte_default_hostfile",
+        "OMPI_MCA_orte_default_hostfile",  # an MPIJob's with Open MPI
+    ],
+)
+def test_hosts_of_an_mpi_launcher_are_the_jobs(tmp_path: Path, variable: str) -> None:
+    """Rule: without options the hosts are those of the job, by either MPI; no launch gets all."""
+    path = tmp_path / "hosts"
+    path.write_text("a slots=8\nb slots=8\n")
+    env = {variable: str(path)}
+    assert checked(from_environment(env)) == ("a", "b")
+    assert variable not in Launcher(MPIRUN, "mpirun").environment(env, run_as_root=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("node[001-003,200],b", ["node001", "node002", "node003", "node200", "b"]),
+        (
+            "r[1-2]n[08-10]-ib, c",
+            [f"r{r}n{n}-ib" for r in "12" for n in ("08", "09", "10")] + ["c"],
+        ),
+        ("n[9-11]", ["n9", "n10", "n11"]),
+        ("a[2-1]", ["a[2-1]"]),
+        ("a[1-2", ["a[1-2"]),
+        ("a[x],b", ["a[x]", "b"]),
+        ("", []),
+    ],
+)
+def test_hosts_may_be_written_as_slurm_does(text: str, hosts: list[str], tmp_path: Path) -> None:
+    """Rule: brackets are lists of numbers, with leading zeros; anything else is no host name."""
+    assert [name for name, _ in from_words(text)] == hosts
+    file = tmp_path / "hosts"
+    file.write_text("n[1-2]:8\nn[3,4] slots=8\n")
+    assert checked(from_file(file)) == ("n1", "n2", "n3", "n4")
+    file.write_text("n[1-2] a\nn3 b\n")
+    assert racks(file, ("n1", "n2", "n3")) == {"n1": "a", "n2": "a", "n3": "b"}
+
+
+def test_a_list_of_too_many_hosts_is_refused_before_it_is_written_out() -> None:
+    """Rule: a slip in a range, such as one digit more, takes no memory for its names."""
+    for text in ("n[1-999999999]", "r[1-60000]n[1-60000]n[1-60000]"):
+        with pytest.raises(Unsupported, match=rf"hosts; a campaign has at most {MOST_HOSTS:,}"):
+            from_words(text)
+
+
+def test_hosts_of_another_slurm_job_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a host without a share in the job is not taken for one that does not answer.
+
+    A campaign that is resumed in a new job often has other hosts than the job.
+    """
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text("#!/bin/sh\nprintf 'n1\\nn2\\n'\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    env = {"SLURM_JOB_NODELIST": "n[1-2]"}
+    check_in_job(("n1", "n2"), env)
+    with pytest.raises(Unsupported, match=r"^n3 and 1 more host are not in this Slurm job"):
+        check_in_job(("n1", "n3", "n4"), env)
+    check_in_job(("n3",), {})
+    scontrol.write_text("#!/bin/sh\nexit 1\n")
+    check_in_job(("n3",), env)  # Slurm does not say what the job has
+
+
+@pytest.mark.parametrize("kind", ["mpich", "open mpi", "srun"])
+def test_a_launch_has_as_many_hosts_as_can_be_started(kind: str) -> None:
+    """Rule: too many hosts, or names too long for a command line, are not tried.
+
+    The attempt would end the campaign, and each that resumes it.
+    """
+    launcher = Launcher(SRUN if kind == "srun" else MPIRUN, kind, open_mpi=kind == "open mpi")
+    short = [f"n{number}" for number in range(MOST_JOINED + 1)]
+    long = [f"{number}.{'x' * 60}" for number in range(2500)]
+    assert launcher.can_start(short[:-1], 8) and launcher.can_start(long[:1500], 8)
+    assert not launcher.can_start(short, 1)
+    assert not launcher.can_start(long, 1)
+    assert not Launcher(SSH, "ssh").can_start(short[:2], 1)
+    assert Launcher(SSH, "ssh").can_start(short[:1], 1)

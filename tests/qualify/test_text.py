@@ -116,6 +116,22 @@ def test_the_sentence_names_hosts_links_and_uplinks() -> None:
     )
 
 
+def test_a_group_of_many_hosts_is_one_short_line() -> None:
+    """Rule: hundreds of names are in the files, not in the table, the sentence and the metrics."""
+    hosts = tuple(f"n{number}" for number in range(500))
+    group = Verdict("group", hosts, State.CANNOT_TELL, ratio=0.7)
+    sentence = text.sentence(
+        Cluster(hosts), [_verdict(host, State.GOOD) for host in hosts] + [group]
+    )
+    shown = "group of 500 hosts (n0 n1 n2 …)"
+    assert sentence == f"all 500 hosts are good; the {shown} cannot be judged"
+    assert max(map(len, text.metrics([group], 1.0, 2.0).splitlines())) < 120
+    few = text.subject(Verdict("group", hosts[:8], State.SLOW), Cluster(hosts))
+    assert few == "the group " + " ".join(hosts[:8])
+    odd = Cluster(("a", "b"), {"a": "²", "b": "1"})  # a digit that is no decimal
+    assert text.good_hosts(odd, [_verdict(host, State.GOOD) for host in "ab"]) == ["a", "b"]
+
+
 @given(st.text(max_size=80))
 def test_no_output_of_a_launch_is_taken_for_more_than_it_is(words: str) -> None:
     """Text that is no line of a worker is none, and no text raises."""

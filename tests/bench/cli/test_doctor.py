@@ -87,3 +87,12 @@ def test_a_driver_without_its_libraries_is_wrong(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(doctor.os, "access", lambda *_: True)
     for one in (doctor._gpus(), doctor._nccl()):
         assert one.state is CheckStatus.WRONG and "[cuda13]" in one.remedy
+
+
+def test_cores_that_a_quota_takes_away_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a container that sees 64 cores and may use the time of 1.5 says so."""
+    monkeypatch.setattr(doctor, "cores", lambda: list(range(64)))
+    monkeypatch.setattr(doctor, "core_share", lambda: 64.0)
+    assert "quota" not in doctor._cores().text
+    monkeypatch.setattr(doctor, "core_share", lambda: 1.5)
+    assert "quota allows the time of 1.5" in doctor._cores().text

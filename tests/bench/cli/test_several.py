@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.api import running
+from bench.cli import several as several_launches
 from bench.cli.main import main
+from bench.launch.child import Ended
 from bench.options.launching import LaunchTurn, turns
 from bench.run.environment import load as load_of
+from busbar.errors import Unavailable
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.inproc.world import run as on_world
 from reports.analysis.launches import launch_of
@@ -52,6 +56,35 @@ def test_all_rows_are_in_every_file_and_a_map_ends_it(run: Run, tmp_path: Path) 
     assert last == f"#   {tmp_path}/r.jsonl"
     cells = [line for line in table if re.match(r"# +[12]K  ~?(ring|ps) .*  ~?(ring|ps) ", line)]
     assert len(cells) == 2, table
+
+
+@pytest.mark.parametrize("how", ["command", "function"])
+@pytest.mark.parametrize("hosts", [(), ("--host", "a,b")])
+def test_rows_of_other_hosts_come_by_a_folder_that_hosts_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, hosts: tuple[str, ...]
+) -> None:
+    """Rule: rank 0 on another host has no /tmp of this one, so rows go to the working directory.
+
+    Nothing stays there.
+    """
+    folders: list[Path] = []
+
+    def launch(module: object, ranks: object, argv: list[str], **more: object) -> Ended:
+        words = [word for pair in argv for word in pair.split("=")]
+        folders.append(Path(words[words.index("--out") + 1]).parent)
+        assert folders[-1].is_dir()
+        return Ended(3, "busbar: nothing here", 0)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(several_launches, "run_of_its_own", launch)
+    monkeypatch.setattr(running, "run_of_its_own", launch)
+    if how == "command":
+        assert main("allreduce", ["--ranks", "2", "--launches", "2", *hosts]) == 3
+    else:
+        with pytest.raises(Unavailable, match="nothing here"):
+            running.run("allreduce", ranks=2, **({"host": hosts[1]} if hosts else {}))
+    assert [folder.parent == tmp_path for folder in folders] == [bool(hosts)]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from bench.cli import start
 from bench.cli.ranks import _start_on_hosts
+from bench.launch.control_socket import ControlSocket
 from bench.launch.launch import hosts_launcher, launcher
 from bench.options.options import parse
 from bench.run.watchdog import explain
-from busbar.errors import Unsupported
+from busbar.errors import Unavailable, Unsupported
 from busbar.status import RANK_LOST
 from collectives.execution.world import State
 from tests.conftest import REPO, Mpi, Run, environment, good, thorough, under
@@ -49,7 +51,8 @@ def test_hosts_are_said_in_the_words_of_the_launcher(
     monkeypatch.setenv("PATH", str(tmp_path))
     env["SLURM_JOB_ID"] = "7"
     srun, last = f"{tmp_path}/srun", "--ntasks=4 --kill-on-bad-exit=1"
-    assert words("MPICH 5", hosts) == f"{srun} --nodelist=a,b --nodes=2 {last}"
+    place = "--nodelist=a,b --nodes=2 --ntasks-per-node=2"  # as many on each, however Slurm packs
+    assert words("MPICH 5", hosts) == f"{srun} {place} {last}"
     assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {last}"
 
 
@@ -80,15 +83,44 @@ def test_a_launcher_that_fails_on_hosts_is_one_line(
 
 
 def test_a_stuck_row_is_explained() -> None:
-    """Rule: silent ranks are to blame before slow ones, slow ones before nobody."""
+    """Rule: silent ranks are to blame before slow ones, slow ones before nobody.
+
+    Thousands of ranks are one short line.
+    """
     silent = explain({0: State(1, 7), 1: State(1, 8)}, 3)
     assert silent == "rank 2 had not arrived and gave no answer at all"
     behind = explain({0: State(1, 8, 1), 1: State(1, 7), 2: State(0, 9)}, 3)
     assert behind == "ranks 1, 2 had not arrived at iteration 8"
+    many = explain({rank: State(1, 7) for rank in (0, *range(100, 200), 300)}, 4096)
+    assert many == "3994 ranks (1-99, 200-299, 301-4095) had not arrived and gave no answer at all"
+    odd = explain({rank: State(1, 7) for rank in range(0, 4096, 2)}, 4096)
+    assert odd.startswith("2048 ranks (1, 3, ") and len(odd) < 160
     assert "all ranks are inside" in explain({0: State(1, 7), 1: State(1, 7)}, 2)
     ring = {rank: State(1, 7, (rank + 1) % 6) for rank in range(6)}
     waits = ", ".join(f"rank {rank} waits for rank {rank + 1}" for rank in range(4))
     assert explain(ring, 6).endswith(f"hangs: {waits}, 2 more wait")
+
+
+def test_a_start_on_many_hosts_may_not_take_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: ranks of other hosts do not count as ranks that share this one's core.
+
+    Slurm binds each rank to a core.
+    """
+
+    class Line(ControlSocket):
+        def stage(self, name: str) -> None:
+            raise Unavailable("started")
+
+    slurm = {"PROCID": "0", "STEP_NUM_TASKS": "4000", "STEP_TASKS_PER_NODE": "8(x500)"}
+    for name, value in {**slurm, "NODEID": "3"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {5})
+    for name in ("load_mpi", "library_version", "check_library", "writable"):
+        monkeypatch.setattr(start, name, lambda *_: "MPICH")
+    line = Line()
+    with pytest.raises(Unavailable, match="started"):
+        start.mpi(parse(["-T", "10", "--transport", "mpi"], "allreduce"), line, lambda opened: 0)
+    assert line.limit is not None and 60 < line.limit < 200
 
 
 def test_too_few_files_are_told_before_a_launcher_fails(mpich: Mpi) -> None:

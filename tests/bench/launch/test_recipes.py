@@ -77,11 +77,12 @@ def test_a_slurm_script_starts_the_command_word_by_word(stub: Path, job: Job, wr
 def test_what_starts_its_ranks_is_started_once(stub: Path) -> None:
     """Rule: `qualify`, and a benchmark with --ranks, are not started on every rank.
 
-    `qualify` is told how Slurm starts its ranks.
+    `qualify` is told how Slurm starts its ranks, and goes on where one of the nodes fails.
     """
     busbar, about = [str(stub / "busbar here")], ("a", 2, 1, 0, 1)
     script = slurm(Job(["qualify", "--seed", "3"], *about), busbar, "pmix", "")
     assert _started(script, stub)[1:] == ["qualify", "--launcher-option=--mpi=pmix", "--seed", "3"]
+    assert "#SBATCH --no-kill" in script.split("set -eu")[0].splitlines()
     script = slurm(Job(["qualify"], "a", 2, 8, 8, 1), busbar, "pmix", "")
     assert "--ranks-per-host=8" in _started(script, stub)
     script = slurm(Job(["allreduce", "--ranks=4"], *about), busbar, "pmix", "")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import select
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -96,3 +101,61 @@ def test_a_rank_0_that_is_gone_gives_no_answer() -> None:
         assert not end.tell(State(1, 1), _LIMIT_S)
 
     run(2, body)
+
+
+def _dropped() -> int:
+    """How many connections this machine has dropped because a listener's queue was full."""
+    names, values = (
+        line.split()
+        for line in Path("/proc/net/netstat").read_text().splitlines()
+        if line.startswith("TcpExt:")
+    )
+    return int(dict(zip(names, values, strict=True))["ListenDrops"])
+
+
+def test_a_rank_that_finds_the_queue_full_reaches_rank_0() -> None:
+    """Rule: of thousands of ranks that connect at once, those that TCP turns away come again.
+
+    A rank that could not connect at the start cannot say later how far it is.
+    """
+    end = object.__new__(RankStates)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        address = listener.getsockname()
+        end._addresses, end._port = ["127.0.0.1"], address[1]
+        with socket.create_connection(address), ThreadPoolExecutor(1) as others:
+            before, until = _dropped(), time.monotonic() + _LIMIT_S
+            reached = others.submit(end._reached)
+            while _dropped() == before and time.monotonic() < until:
+                pass
+            listener.accept()[0].close()
+            assert reached.result(_LIMIT_S) == "127.0.0.1"
+
+
+_MANY = """
+import os, resource, signal, time
+from bench.launch.control_socket import ControlSocket
+from bench.run.watchdog import Watchdog
+from tests.bench.run.simulated_world import SimulatedWorld
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (2048, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+files = [os.dup(0) for _ in range(1100)]
+end = lambda reason, aloud: print(reason, flush=True)
+Watchdog(SimulatedWorld(1), None, end, ControlSocket(), lambda: None)
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(30)
+"""
+
+
+def test_a_rank_with_many_connections_ends_at_a_signal() -> None:
+    """Rule: the watchdog works above file descriptor 1023, where select(2) does not.
+
+    Rank 0 of a large run may have a connection to every other rank.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"at most {hard} files may be open")
+    words = [sys.executable, "-c", _MANY]
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (143, "interrupted by SIGTERM\n"), done.stderr
