@@ -26,7 +26,6 @@ from reports.commands.output import (
     print_rules,
     print_table,
     read_all,
-    read_noting,
     rows_of,
     wanted,
 )
@@ -242,7 +241,8 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
             return _print_verdicts(in_order([read_verdicts(path) for path in self.files]))
         noise = parse_share(self.noise)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
-        runs = [(str(path), read_noting(path, self.ranks).rows) for path in self.files]
+        readings = read_all(self.files, self.ranks)
+        runs = [(str(p), one.rows) for p, one in zip(self.files, readings, strict=True)]
         changes = history(by_start(runs), noise)
         forbidding = [(n, d) for n, ds in changes.differing.items() for d in ds if d.forbids]
         if forbidding and not self.anyway:

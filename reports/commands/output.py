@@ -47,7 +47,7 @@ class RunOptions(LogOptions):
 
 def rows_of(options: RunOptions) -> list[Measurement]:
     """Read the rows of all files and print notes on stderr. Raises ReportError."""
-    return [row for path in options.files for row in read_noting(path, options.ranks).rows]
+    return [row for one in read_all(options.files, options.ranks) for row in one.rows]
 
 
 class MachineOptions(OptionGroup):

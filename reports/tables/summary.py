@@ -142,7 +142,7 @@ def _changes(times: PatternTimes, size: int) -> list[str]:
     return [f"# {size} B: {usual} when all arrive at once, {', '.join(other)}"] if other else []
 
 
-_MARK = "# "  # all lines are comments
+_COMMENT = "# "  # all lines are comments
 _INDENT = "  "  # of the further lines of a sentence
 _MOST_HEAD = 16  # longer names are wrapped
 _JOINTS = ":+_,"
@@ -161,7 +161,7 @@ def summary(rows: Sequence[Measurement], statistic: str = "median", width: int =
 
     The tables of all placements, then the meaning of their marks, bytes, and the answers.
     """
-    room = width - len(_MARK)
+    room = width - len(_COMMENT)
     kinds = grouped(rows, lambda r: (r.collective, r.dtype, r.op, r.root))
     lines: list[str] = []
     notes: dict[str, None] = {}
@@ -179,7 +179,7 @@ def summary(rows: Sequence[Measurement], statistic: str = "median", width: int =
     if text and statistic == "mean":
         text = [*wrap(_MEANS, room), *text]
     lines += ["", *text] if text else []
-    return [f"{_MARK}{line}".rstrip() for line in lines]
+    return [f"{_COMMENT}{line}".rstrip() for line in lines]
 
 
 def _best(rows: Iterable[Measurement]) -> dict[int, Winner]:
