@@ -130,17 +130,17 @@ _KEY = "~: the next may be as fast"
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer.
 
-    The meaning of a tilde stands once, below all of them.
+    The meaning of a tilde stands once, below the first table that has one.
     """
     lines: list[str] = []
-    every = answers(rows)
-    for what, ranges in every.items():
+    for what, ranges in answers(rows).items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
             lines += wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP)
+        if UNSURE not in lines and not all(one.sure for one in ranges):
+            lines.append(UNSURE)
         lines += wrap(sentence(ranges), width, subsequent_indent=_GAP)
-    lines += [UNSURE] * any(not one.sure for ranges in every.values() for one in ranges)
     for text in server_and_ring(rows):
         lines += wrap(text, width, subsequent_indent=_GAP)
     return lines

@@ -167,10 +167,10 @@ def test_the_limit_is_of_the_fastest() -> None:
     assert [line.split()[-1] for line in table if ">" in line] == ["2000", "50%"]
 
 
-def test_the_meaning_of_a_tilde_stands_once_below_all_answers() -> None:
-    """Rule: answers of several placements share one line on the tilde."""
+def test_the_meaning_of_a_tilde_stands_once() -> None:
+    """Rule: answers of several placements share one line on the tilde, below its first table."""
     mixed = tuple(1e-3 * (1 + 0.1 * (n % 3)) for n in range(9))
     rows = [allreduce(name, 4, 1024, mixed, mixed) for name in ("ring", "tree")]
     lines = answer(flat(rows), 80)
-    assert lines.count(UNSURE) == 1 and lines[-1] == UNSURE
-    assert sum(line.startswith("the fastest of") for line in lines) == 2
+    titles = [n for n, line in enumerate(lines) if line.startswith("the fastest of")]
+    assert len(titles) == 2 and lines.count(UNSURE) == 1 and lines.index(UNSURE) < titles[1]
