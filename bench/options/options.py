@@ -740,8 +740,10 @@ def make_parser(collective: str, command: str = "") -> Parser:
     else:
         title, known = f"{collective}: {catalogue.spec(collective).title}", _known(collective)
     name = program(f"bench.{command or collective}")
+    if (command or collective) == ALL:  # which is no module of its own
+        name = name.replace(f"bench.{ALL}", f"bench {ALL}")
     parser = _CLASSES.get(collective, CollectiveOptions).make_parser(
-        prog=name.replace(f"bench.{ALL}", f"bench {ALL}"),  # no module of its own
+        prog=name,
         description=f"Measure {title}.",
         epilog="Run under mpirun, or with --ranks N to have the launcher started for you. Of"
         " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",

@@ -291,7 +291,7 @@ class Session(RunSession):
         for placement in options.placements:
             self._bench.pace.begin()
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
-            what = Record(**blank, placement=placement)
+            what = replace(Record(), **blank, placement=placement)
             arrival = self._entering.at(work.arrival, what, self._keeper.results)
             self._watch.measuring(_name(work, placement))
             in_place = placement == "in"
