@@ -23,6 +23,8 @@ from busbar.launchers import speaks
 _DIGITS = re.compile(r"\s*([+-]?[0-9]{1,18})\s*", re.ASCII)
 _SHOWN = 40
 _SIZE = re.compile("[0-9]+[KMGT]i?B?", re.IGNORECASE)
+# Words that are values though they begin with a dash, for the messages of those who read them.
+_NEGATIVE = re.compile(r"-\.?[0-9]")
 
 
 def program(module: str) -> str:
@@ -114,6 +116,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **more})
+        self._negative_number_matcher = _NEGATIVE
         self.commands: Sequence[str] = ()
         self.runs_command = False
         self._left: list[str] = []
@@ -192,7 +195,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise Unsupported, with the most similar option and a hint at ``--help``."""
         wrong = next((word for word in self._left if word.startswith("--")), "")
-        known = [flag[2:] for flag in self._option_string_actions if flag.startswith("--")]
+        known = [
+            flag[2:]
+            for flag, action in self._option_string_actions.items()
+            if flag.startswith("--") and action.help != argparse.SUPPRESS
+        ]
         meant = _meant(wrong[2:].partition("=")[0], known, "--") if wrong else ""
         sizes = [word for word in self._left if _SIZE.fullmatch(word)]
         if sizes and not wrong and "maxbytes" in known:

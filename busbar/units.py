@@ -234,6 +234,8 @@ def parse_size(text: str) -> int:
 
     Raises Unsupported for anything else, and for a fraction without a unit.
     """
+    if re.match(r"\s*-\s*[\d.]", text):
+        raise Unsupported(f"{text[:40]}: a size cannot be negative")
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?(B?|b)\s*", text)
     if not match:
         raise Unsupported(f"{text[:40]!r} is no size; write bytes or 64K, 1M, 1G (binary)")

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bench.cli.main import ALL, names
+from bench.cli.main import names
+from bench.options.options import ALL
 from busbar import errors, process, status
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import ROOMS

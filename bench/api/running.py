@@ -55,9 +55,9 @@ def run(
     ``ranks``: ranks on this host (default: one for each core), or several counts to measure in
     turn. ``algorithms``: as for ``-A``. ``sizes``: bytes, or text such as ``"64K"`` (default: 1 MB
     to 1 GB). ``out``: a file to write the records to. ``launcher``: a cluster's launcher, such as
-    ``srun -n {ranks}``. ``progress``: shows a bar in a notebook or on a terminal, unless False.
-    Other keywords are the command's options: ``placement="out"``, ``budget=0.5``,
-    ``transport="mpi"``.
+    ``srun -n {ranks}``, which must start as many ranks as are given. ``progress``: shows a bar in a
+    notebook or on a terminal, unless False. Other keywords are the command's options:
+    ``placement="out"``, ``budget=0.5``, ``transport="mpi"``.
 
     Raises Unsupported for invalid options, Unavailable if something needed is missing, RankFailure
     if a rank was lost. Rows with wrong results are returned too, and counted in ``wrong``.
@@ -83,17 +83,25 @@ def run(
         parsed = parse([*argv, "--ranks", text], collective)
         counts += parsed.rank_list
         elsewhere |= parsed.on_hosts
+    fixed = launcher is not None and "{ranks}" not in launcher
+    if fixed and len(counts) > 1:
+        raise Unsupported(
+            f"busbar.run: {launcher} starts the same ranks for every count; write {{ranks}} in it"
+        )
+    known = ranks is not None or not fixed
     with folder_for_rows(elsewhere=elsewhere) as folder:
         rows = folder / "rows.jsonl"
         notes: list[str] = []
         for count in counts:
             files = [f"--out={rows}", f"--after={rows}", *([f"--out={out}"] if out else ())]
-            with show_progress(f"{collective}, {format_count(count, 'rank')}", progress) as on_line:
+            title = f"{collective}, {format_count(count, 'rank')}" if known else collective
+            with show_progress(title, progress) as on_line:
                 ended = run_of_its_own(
                     [f"bench.{collective}"],
                     count,
                     [*argv, *files],
                     command=launcher,
+                    check_ranks=known,
                     on_line=on_line,
                     stdout=subprocess.DEVNULL,
                 )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from bench.launch.control_socket import ControlSocket
-from bench.options.options import PT2PT, TITLE, Options, parse
+from bench.options.options import ALL, ALL_TITLE, PT2PT, TITLE, Options, make_parser, parse
 from busbar.arguments import program, unknown
 from busbar.commands import list_commands
 from busbar.errors import BusbarError, Unsupported
@@ -17,7 +17,6 @@ from busbar.terminal import print_note
 from busbar.units import format_count, format_duration
 from collectives.schedule.catalogue import collectives, spec
 
-ALL = "all"
 # Sendrecv's other pattern is an option of sendrecv, not a benchmark of its own.
 _HIDDEN = ("sendrecv_pairs",)
 
@@ -36,7 +35,7 @@ def listing() -> list[str]:
     """A line for each benchmark, for ``--help``."""
     lines = [f"  {name:<16}{spec(name).title}" for name in names()]
     lines.append(f"  {PT2PT:<16}{TITLE}")
-    return [*lines, f"  {ALL:<16}all collectives, one after the other, in one launch"]
+    return [*lines, f"  {ALL:<16}{ALL_TITLE}"]
 
 
 def command(argv: Sequence[str], line: ControlSocket | None = None) -> int:
@@ -146,11 +145,12 @@ def _wanted(collective: str, argv: Sequence[str]) -> tuple[list[Options], list[s
         raise unknown("benchmark", collective, commands())
     if collective != ALL:
         return [parse(argv, collective)], []
+    make_parser(ALL).parse_known_args(argv)  # --help, completion, and errors of shared options
     options: list[Options] = []
     refused: dict[str, Unsupported] = {}
     for name in names():
         try:
-            options.append(parse(argv, name))
+            options.append(parse(argv, name, ALL))
         except Unsupported as error:
             refused[name] = error
     if not options:

@@ -141,8 +141,9 @@ def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEED
             return threads(first, run_it)
         raise
     check_world(world.size, world.library())
-    if first.ranks is not None and first.ranks != world.size:
-        raise Unsupported(f"--ranks {first.ranks}, but the launcher started {world.size}")
+    wanted = first.ranks or first.expected_ranks or world.size
+    if wanted != world.size:
+        raise Unsupported(f"--ranks {wanted}, but the launcher started {world.size}")
     try:
         local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
         set_affinity(first.affinity, local.index(world.rank), len(local))

@@ -148,6 +148,7 @@ def run_of_its_own(
     argv: Sequence[str],
     *,
     command: str | None = None,
+    check_ranks: bool = True,
     variables: Mapping[str, str] | None = None,
     on_line: OnLine | None = None,
     within: float | None = None,
@@ -156,15 +157,19 @@ def run_of_its_own(
     """Run ``python -m`` module on ``ranks`` ranks as a separate run, and wait for its end.
 
     ``command``: a cluster's launcher with ``{ranks}`` in it; None: the run starts its ranks on this
-    host (``--ranks``). ``variables`` are added to the environment. ``on_line``, ``within`` and
-    ``streams``: see `bench.launch.child.run`. Raises Unsupported if nothing can be started.
+    host (``--ranks``). ``check_ranks``: False if the launcher may start any number; else another
+    number than ``ranks`` ends the run with an error. ``variables`` are added to the environment.
+    ``on_line``, ``within`` and ``streams``: see `bench.launch.child.run`. Raises Unsupported if
+    nothing can be started.
     """
     own = python(*module, *argv)
     if command is None:
         words, stop_signal = [*own, "--ranks", str(ranks)], None  # the last of an option counts
     else:
         start = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
-        words, stop_signal = [*start, *own], signal.SIGTERM  # at SIGINT srun only prints its state
+        expected = ["--expected-ranks", str(ranks)] if check_ranks else []
+        # At SIGINT srun only prints its state.
+        words, stop_signal = [*start, *own, *expected], signal.SIGTERM
     try:
         env = {**os.environ, **(variables or {})}
         return child.run(words, env, stop_signal, on_line=on_line, within=within, **streams)

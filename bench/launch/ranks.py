@@ -45,6 +45,8 @@ class Peer:
     def __init__(self, end: socket.socket, pid: int) -> None:
         self.end, self.pid = end, pid
         self.rank, self.stage, self.row = -1, Phase.STARTING, -1
+        #: What the row measures, for messages; empty if the rank has not sent it.
+        self.what = ""
         #: A count that grows with each progress of the rank.
         self.signs = 0
         #: The exit status that the rank sent before it leaves; whether its process has ended.
@@ -67,9 +69,10 @@ class Peer:
 
     @property
     def doing(self) -> str:
-        """The row or phase of the rank, for messages."""
-        rows = self.stage == Phase.ROWS and self.row >= 0
-        return f"in row {self.row + 1}" if rows else self.stage
+        """The row or phase of the rank, for messages: ``in row 7 (allreduce ring 64M out)``."""
+        if self.stage != Phase.ROWS or self.row < 0:
+            return f"while {self.stage}"
+        return f"in row {self.row + 1}" + (f" ({self.what})" if self.what else "")
 
     def receive(self) -> list[bytes] | None:
         """The lines that the rank has sent; None when it is gone."""
@@ -149,6 +152,7 @@ class Peers:
             peer.rank = int(word.get("rank", peer.rank))
             peer.stage = str(word.get("stage", peer.stage))
             peer.row = int(word.get("row", peer.row))
+            peer.what = str(word.get("what", peer.what))
             peer.signs = int(word.get("signs", peer.signs))
             peer.signalled = int(word.get("signalled", peer.signalled))
             self.reported |= bool(word.get("reported"))
@@ -266,7 +270,7 @@ class RankRun:
             end.close()
             if peer.left is None and not self._peers.left():
                 self.lost = True
-                self._end(f"{peer.name} was lost while {peer.doing}", _FAILED, _CLEANS_S)
+                self._end(f"{peer.name} was lost {peer.doing}", _FAILED, _CLEANS_S)
             elif peer.left not in (None, 0, _WRONG):
                 # A launcher may ignore this, but other ranks wait for it, some without limit.
                 self._end_by = min(self._end_by, time.monotonic() + _REPORTS_S)

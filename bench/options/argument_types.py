@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from busbar.arguments import number, unknown, whole
+from busbar.errors import Unsupported
 from busbar.units import MOST_RANKS, parse_quantity
 
 #: Most iterations: their times take 80 MB on each rank.
@@ -33,14 +34,23 @@ def ranks(low: int) -> Callable[[str], tuple[int, ...]]:
 def names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) -> tuple[str, ...]:
     """Names from a list. ``all`` means all ``known`` ones; those in ``more`` must be named.
 
-    Raises Unsupported for any other name.
+    Raises Unsupported for any other name, and for ``all`` beside other names.
     """
     if text == "all":
         return tuple(known)
-    for name in text.split(","):
+    every = split_names(text)
+    for name in every:
         if name not in (*known, *more):
             raise unknown(what, name, (*known, *more, "all"))
-    return tuple(text.split(","))
+    return every
+
+
+def split_names(text: str) -> tuple[str, ...]:
+    """Names joined by commas. Raises Unsupported if one of several is ``all``."""
+    every = tuple(text.split(","))
+    if "all" in every and len(every) > 1:
+        raise Unsupported(f"{text[:80]}: all stands alone; leave out the other names, or all")
+    return every
 
 
 def hosts(text: str) -> tuple[str, ...]:
@@ -53,8 +63,8 @@ def hosts(text: str) -> tuple[str, ...]:
 
 
 def patience(text: str) -> float | None:
-    """Seconds, or None for 0, which means no limit as in nccl-tests."""
-    return None if text == "0" else seconds(text)
+    """Seconds, or None for 0 in any form, which means no limit as in nccl-tests."""
+    return number(0, _MOST_SECONDS, "seconds")(text) or None
 
 
 class Checks(NamedTuple):

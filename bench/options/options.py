@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,8 @@ ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
 
 PT2PT = "pt2pt"
 TITLE = "latency, bandwidth and message rate between pairs of ranks"
+ALL = "all"
+ALL_TITLE = "all collectives, one after the other, in one launch"
 TESTS = ("latency", "bandwidth", "bidirectional_bandwidth")
 TWO_SIDED = "two_sided"
 TRANSFERS = (TWO_SIDED, "put", "get")
@@ -160,6 +163,8 @@ class RunOptions(OptionGroup):
     per_rank: bool = switch("--per-rank  keep every rank's own times in the records")
     # Passed by a run to the launches that it starts: a file with the rows of earlier launches.
     after: Path | None = option("--after")
+    # Passed by a run to ranks that another launcher starts: how many ranks there must be.
+    expected_ranks: int | None = option("--expected-ranks")
 
     @property
     def ranks(self) -> int | None:
@@ -706,13 +711,12 @@ def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, 
     if text is None:
         ours = ("ring", "tree", "torus", "ps") if more else (catalogue.usual(collective),)
         return tuple(map(Choice, (*ours, "library")))
-    chosen = tuple(parse_choice(part) for part in text.split(","))
+    chosen = tuple(map(parse_choice, types.split_names(text)))
     for choice in chosen:
         listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
         if not (listed or "+" in choice.name or is_file(choice.name)):
             theirs = dict.fromkeys(("nccl", "mpi", "rccl"), "library")
-            every = [*known, *BESIDE, "auto", "all"]
-            raise unknown("algorithm", choice.name, every, elsewhere=theirs)
+            raise unknown("algorithm", choice.name, _known(collective), elsewhere=theirs)
     return chosen
 
 
@@ -723,12 +727,24 @@ _CLASSES: Mapping[str, type[Options]] = {
 }
 
 
-def make_parser(collective: str) -> Parser:
-    """The parser of a benchmark's command line. It raises Unsupported instead of exiting."""
-    title = TITLE if collective == PT2PT else catalogue.spec(collective).title
+def make_parser(collective: str, command: str = "") -> Parser:
+    """The parser of a benchmark's command line. It raises Unsupported instead of exiting.
+
+    ``collective``: a collective, ``pt2pt``, or ``all`` for the options that all collectives share.
+    ``command``: the command that messages name, if it is not that of the collective.
+    """
+    if collective == ALL:
+        title, known = ALL_TITLE, list(dict.fromkeys(chain(*map(_known, catalogue.collectives()))))
+    elif collective == PT2PT:
+        title, known = f"{PT2PT}: {TITLE}", []
+    else:
+        title, known = f"{collective}: {catalogue.spec(collective).title}", _known(collective)
+    name = program(f"bench.{command or collective}")
+    if (command or collective) == ALL:  # which is no module of its own
+        name = name.replace(f"bench.{ALL}", f"bench {ALL}")
     parser = _CLASSES.get(collective, CollectiveOptions).make_parser(
-        prog=program(f"bench.{collective}"),
-        description=f"Measure {collective}: {title}.",
+        prog=name,
+        description=f"Measure {title}.",
         epilog="Run under mpirun, or with --ranks N to have the launcher started for you. Of"
         " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
     )
@@ -739,16 +755,20 @@ def make_parser(collective: str) -> Parser:
             type=own.parse, metavar=None if own.choices else "N", dest="chosen",
             default=argparse.SUPPRESS,
         )  # fmt: skip
-    if collective != PT2PT:
-        known = (*catalogue.algorithms(collective), "worksharing", "library", "auto", "all")
+    if known:
         offer(parser._option_string_actions["-A"], known)
     return parser
 
 
-def parse(argv: Sequence[str], collective: str) -> Options:
+def _known(collective: str) -> list[str]:
+    """The names that ``-A`` takes."""
+    return [*catalogue.algorithms(collective), *BESIDE, "auto", "all"]
+
+
+def parse(argv: Sequence[str], collective: str, command: str = "") -> Options:
     """Options from a command line. Raises Unsupported with a one-line message for any error.
 
-    ``--help`` prints and exits by SystemExit, as argparse does.
+    ``command``: see `make_parser`. ``--help`` prints and exits by SystemExit, as argparse does.
     """
     family = _CLASSES.get(collective, CollectiveOptions)
-    return family.parse(argv, make_parser(collective), collective=collective)
+    return family.parse(argv, make_parser(collective, command), collective=collective)

@@ -19,7 +19,7 @@ from collectives.execution.world import World
 from reports.exports.store import SINKS, Earlier, Store, nccl_sink, sink
 from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
 from reports.readers.text import read_bytes
-from reports.records.measurement import Measurement, level_of
+from reports.records.measurement import Measurement, grouped, level_of
 from reports.tables.summary import TESTS, arrivals_table, pairs
 
 # Seconds that the end of a run waits for a row that is being written or printed. If the output goes
@@ -127,31 +127,39 @@ class Recorder:
 
 
 def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
-    """The closing report: a table for each collective, as wide as the terminal."""
+    """The closing report, as wide as the terminal."""
     from reports.tables.summary import summary  # not before the first row
 
     levels = {level_of(row) for row in rows}
     lines = [f"# MPI thread level {level}" for level in levels if level]
-    for name in dict.fromkeys(row.collective for row in rows):
-        mine = [r for r in rows if r.collective == name]
-        if name in TESTS:
-            lines += pairs(mine, statistic)
-            continue
-        # With several arrival patterns, an algorithm has no single time.
-        lines += arrivals_table(mine) or summary(mine, statistic, report_width())
-    return lines
+    tables, others = _tables_apart(rows, statistic)
+    return [*lines, *tables, *summary(others, statistic, report_width())]
 
 
 def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
     """The conclusions, one sentence each; for arrival patterns and pair tests their table."""
     from reports.tables.scaling import conclusion_lines  # not before the first row
 
-    lines = []
-    for name in dict.fromkeys(row.collective for row in rows):
-        mine = [r for r in rows if r.collective == name]
-        table = pairs(mine, statistic) if name in TESTS else arrivals_table(mine)
-        lines += table or conclusion_lines(mine, report_width())
+    lines, others = _tables_apart(rows, statistic)
+    for mine in grouped(others, lambda row: row.collective).values():
+        lines += conclusion_lines(mine, report_width())
     return lines
+
+
+def _tables_apart(
+    rows: Sequence[Measurement], statistic: str
+) -> tuple[list[str], list[Measurement]]:
+    """The tables of pair tests and of several arrival patterns, and the rows of all others.
+
+    With several arrival patterns, an algorithm has no single time.
+    """
+    lines, patterns, others = list[str](), list[Measurement](), list[Measurement]()
+    for name, mine in grouped(rows, lambda row: row.collective).items():
+        if name in TESTS:
+            lines += pairs(mine, statistic)
+        else:
+            (patterns if arrivals_table(mine) else others).extend(mine)
+    return lines + arrivals_table(patterns), others
 
 
 def refuse_results(options: RunOptions) -> None:

@@ -36,6 +36,7 @@ from reports.exports.run_table import footer
 from reports.readers.codec import run_of
 from reports.records.cores import Load
 from reports.records.measurement import WORKSHARING, Measurement, Placements, Record, Run
+from reports.records.metrics import row_name
 from reports.records.table import measured
 
 
@@ -232,7 +233,7 @@ class Session(RunSession):
         self._keeper.say(footer(measured, program, options.statistic))
 
     def _measured(self, work: PlannedRow) -> Placements:
-        self._watch.row()
+        self._watch.row(_name(work, work.job.options.placements[0]))
         if self._group is not None:
             self._group.together()
         return self._result(work)
@@ -290,7 +291,9 @@ class Session(RunSession):
         for placement in options.placements:
             self._bench.pace.begin()
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
-            arrival = self._entering.at(work.arrival, line.size, self._keeper.results)
+            what = replace(Record(), **blank, placement=placement)
+            arrival = self._entering.at(work.arrival, what, self._keeper.results)
+            self._watch.measuring(_name(work, placement))
             in_place = placement == "in"
             record = self._measure_placement(case, in_place, work, chosen, arrival)
             record = replace(
@@ -350,3 +353,8 @@ class Session(RunSession):
 
     def _early(self, reason: str) -> list[str]:
         return [f"# ended early: {reason}", *self._closing()]
+
+
+def _name(work: PlannedRow, placement: str) -> str:
+    """What a placement of a row measures in a few words."""
+    return row_name(work.job.spec.name, work.chosen.label, work.line.size, placement)

@@ -336,13 +336,20 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
-    def row(self) -> None:
-        """Begin a new row. Its time-out starts now, and again with every progress."""
+    def row(self, what: str = "") -> None:
+        """Begin a new row. Its time-out starts now, and again with every progress.
+
+        ``what``: see `measuring`.
+        """
         with self._lock:
             self._row, self._iteration, self._signs = self._row + 1, -1, self._signs + 1
         self._explain = explain
         self._world.states[self._world.rank] = State(self._row, self._iteration)
-        self._line.send(row=self._row)
+        self._line.send(row=self._row, what=what)
+
+    def measuring(self, what: str) -> None:
+        """Name what the row measures from now on, for the message on a rank that is lost in it."""
+        self._line.send(what=what)
 
     def follow(self, action: Action | None) -> None:
         """Set the action whose count of iterations is progress; see `bench.run.rows.Bench`."""

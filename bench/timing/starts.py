@@ -237,10 +237,10 @@ class StartSync:
         self._clock.check()
         return WindowStart(world, self._clock, arrival, slower=slower or 0.0)
 
-    def at(self, arrival: ArrivalPattern, size: int, rows: Sequence[Record]) -> ArrivalPattern:
-        """A pattern for rows of a size; ``rows``: those so far."""
+    def at(self, arrival: ArrivalPattern, row: Record, rows: Sequence[Record]) -> ArrivalPattern:
+        """A pattern for ``row``, which says what is to be measured; ``rows``: those so far."""
         unknown = arrival.seconds is None
-        return arrival.on(self._world.size, fastest(rows, size) if unknown else None)
+        return arrival.on(self._world.size, fastest(rows, row) if unknown else None)
 
     def facts(self) -> Mapping[str, Json]:
         """The clock in a record's environment."""
@@ -275,15 +275,23 @@ class StartSync:
         ]
 
 
-def fastest(rows: Sequence[Record], size: int) -> float:
-    """The median time of the fastest algorithm of a size when no rank was late; 0 if unknown.
+def fastest(rows: Sequence[Record], like: Record) -> float:
+    """The median time of the fastest algorithm for what ``like`` measures when no rank was late.
 
-    Rounded to two digits, because arrival patterns are named by this time.
+    It may differ in its algorithm alone; 0 if there is none. Rounded to two digits, because arrival
+    patterns are named by this time.
     """
     times = [
         median(row.times_s)
         for row in rows
-        if row.times_s and row.size == size
-        and row.window is not None and row.window.arrival == str(ZERO)
-    ]  # fmt: skip
+        if row.times_s
+        and _without_algorithm(row) == _without_algorithm(like)
+        and row.window is not None
+        and row.window.arrival == str(ZERO)
+    ]
     return float(f"{min(times, default=0.0):.2g}")
+
+
+def _without_algorithm(row: Record) -> tuple[object, ...]:
+    """What a row measures, but for the algorithm and the arrival of ranks."""
+    return row.collective, row.size, row.dtype, row.op, row.root, row.placement

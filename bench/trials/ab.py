@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.cli.main import ALL, names
+from bench.cli.main import names
 from bench.launch import child
 from bench.launch.launch import Interrupted, LaunchFailed, folder_for_rows, succeeded
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
-from bench.options.options import Options, parse
+from bench.options.options import ALL, Options, parse
 from bench.run.screen import Screen
 from busbar.arguments import Parser
 from busbar.commands import Command

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from busbar.units import format_size
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement
 from reports.records.metrics import named
@@ -136,11 +135,7 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
     be off by more than 5 % (`Unstable.shift`), or if that is unknown (fewer than 6 iterations).
     Back-to-back rows (``loop``) are left out: they have one mean, which cannot be judged.
     """
-    timed = [
-        (f"{r.collective} {r.algorithm} {format_size(r.size)} {r.placement}", r.times_s)
-        for r in rows
-        if r.times_s and r.timing != "loop"
-    ]
+    timed = [(named(r), r.times_s) for r in rows if r.times_s and r.timing != "loop"]
     looked_at = _looked_at(timed)
     judged = [(where, unstable(times)) for where, times in looked_at]
     few = sum(one.kind == "few" for _, reasons in judged for one in reasons)
@@ -149,10 +144,10 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
     lines = [f"{few} {every} {_SAID['few']}"] if few else []
     if moved:
         kinds = Counter(one.kind for _, one in moved)
-        named = ", ".join(f"{_SHORT[kind]} {n}" for kind, n in kinds.most_common())
+        causes = ", ".join(f"{_SHORT[kind]} {n}" for kind, n in kinds.most_common())
         where, worst = max(moved, key=lambda pair: pair[1].shift)
         lines.append(
-            f"{len(moved)} {every} may be off by more than {100 * _MATTERS:.0f} % ({named});"
+            f"{len(moved)} {every} may be off by more than {100 * _MATTERS:.0f} % ({causes});"
             f" most of all {where}: {worst.text}"
         )
     return lines

@@ -25,11 +25,12 @@ from reports.commands.output import (
     note,
     print_rules,
     print_table,
-    read_noting,
+    read_all,
     rows_of,
     wanted,
 )
 from reports.readers.qualified import Qualified, in_order, is_qualified, read_verdicts
+from reports.records.measurement import grouped
 
 if TYPE_CHECKING:
     from reports.analysis.compare import Comparison, Difference
@@ -83,23 +84,27 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
         selection = wanted(self)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
+        left, right = sides(self.files)
+        readings = read_all([*left, *right], self.ranks)
         base, new = (
-            [row for path in side for row in read_noting(path, self.ranks).rows]
-            for side in sides(self.files)
+            [row for one in side for row in one.rows]
+            for side in (readings[: len(left)], readings[len(left) :])
         )
         comparisons, differing, lost = compared(base, new, self)
         rules = rules_of(base, new, comparisons, selection.limit)
+        # Before the table, so that the answer is the last line on a terminal.
+        if any(c.word == "untested" for c in comparisons):
+            note("untested: single figures have no interval; keep raw times to have a test")
+        named = [("BASE", text) for text in warnings_of(base)]
+        named += [("NEW", text) for text in warnings_of(new)]
+        for warning, whose in grouped(named, lambda one: one[1]).items():
+            note(f"{' and '.join(name for name, _ in whose)}: {warning}")
         if self.format == "md":
             from reports.tables.markdown import comparison_markdown
 
             sys.stdout.write(comparison_markdown(comparisons, differing, rules))
         else:
             _print(comparisons, rules, self)
-        if any(c.word == "untested" for c in comparisons):
-            note("untested: single figures have no interval; keep raw times to have a test")
-        for name, rows in (("BASE", base), ("NEW", new)):
-            for warning in warnings_of(rows):
-                note(f"{name}: {warning}")
         missing = int(self.fail_missing and lost > 0)
         if missing:
             print(f"FAILED: {lost} rows of BASE are missing in NEW")
@@ -179,10 +184,10 @@ def _print(
     terminal = console()
     for shown in comparison_tables(comparisons, terminal.width):
         print_table(terminal, shown)
-    print(counts_of(comparisons))
     for text in filter(None, (tell(comparisons) for tell in (remedy, resolution, clocks))):
         terminal.print(text, markup=False, highlight=False)
     print_rules(terminal, rules, options)
+    print(f"NEW against BASE: {counts_of(comparisons)}")
 
 
 def _may_be_slower(c: Comparison) -> bool:
@@ -236,7 +241,8 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
             return _print_verdicts(in_order([read_verdicts(path) for path in self.files]))
         noise = parse_share(self.noise)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
-        runs = [(str(path), read_noting(path, self.ranks).rows) for path in self.files]
+        readings = read_all(self.files, self.ranks)
+        runs = [(str(p), one.rows) for p, one in zip(self.files, readings, strict=True)]
         changes = history(by_start(runs), noise)
         forbidding = [(n, d) for n, ds in changes.differing.items() for d in ds if d.forbids]
         if forbidding and not self.anyway:

@@ -10,7 +10,7 @@ from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.files import FIGURE_FORMS
 from busbar.options import option
-from reports.commands.output import MachineOptions, RunOptions, make_folder, read_noting, rows_of
+from reports.commands.output import MachineOptions, RunOptions, make_folder, read_all, rows_of
 from reports.readers.codec import step_measurements
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class HtmlCommand(MachineOptions, RunOptions, Command):
             raise ReportError(f"{self.out}: name the page with .html at its end")
         limit = None if self.limit is None else parse_rate(self.limit)
         machine = read_machine(self.topology) if self.topology else None
-        files = [read_noting(path, self.ranks) for path in self.files]
+        files = read_all(self.files, self.ranks)
         steps = [one for path in self.files for one in step_measurements(path)]
         notes = [str(note) for reading in files for note in reading.notes]
         every, limit_note = sum(len(reading.rows) for reading in files), ""

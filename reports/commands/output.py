@@ -5,6 +5,7 @@ Results go to stdout, notes to stderr.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from busbar.options import OptionGroup, option, switch
 from busbar.tables import new_table
 from busbar.terminal import make_printable, open_console
 from reports.readers.reading import read
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, Note, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _MOST_NOTES = 20
+_FIGURE = re.compile(r"\d[\d.]*")
 
 
 class LogOptions(OptionGroup):
@@ -45,7 +47,7 @@ class RunOptions(LogOptions):
 
 def rows_of(options: RunOptions) -> list[Measurement]:
     """Read the rows of all files and print notes on stderr. Raises ReportError."""
-    return [row for path in options.files for row in read_noting(path, options.ranks).rows]
+    return [row for one in read_all(options.files, options.ranks) for row in one.rows]
 
 
 class MachineOptions(OptionGroup):
@@ -63,17 +65,34 @@ class MachineOptions(OptionGroup):
 
 
 def read_noting(path: Path, ranks: int | None) -> Reading:
-    """Read a file and print its first twenty notes on stderr. Raises ReportError."""
+    """Read a file and print its notes on stderr, see `read_all`. Raises ReportError."""
+    (reading,) = read_all([path], ranks)
+    return reading
+
+
+def read_all(paths: Sequence[Path], ranks: int | None) -> list[Reading]:
+    """Read files and print their notes on stderr, at most twenty. Raises ReportError.
+
+    Notes that differ in place and figures alone are one line: the first, and how many are like it.
+    """
     if ranks is not None and ranks < 1:
         raise ReportError(f"--ranks {ranks}: at least 1")
-    reading = read(path, ranks)
-    for one in reading.notes[:_MOST_NOTES]:
-        note(str(one))
-    if len(reading.notes) > _MOST_NOTES:
-        note(f"{path}: {len(reading.notes) - _MOST_NOTES} notes more")
-    if any(_lacks_ranks(row) for row in reading.rows):
-        note(f"{path}: does not say how many ranks there were; --ranks N gives busbw")
-    return reading
+    readings = [read(path, ranks) for path in paths]
+    notes = [one for reading in readings for one in reading.notes]
+    notes += [
+        Note(str(path), 0, "does not say how many ranks there were; --ranks N gives busbw")
+        for path, reading in zip(paths, readings, strict=True)
+        if any(_lacks_ranks(row) for row in reading.rows)
+    ]
+    texts = [
+        str(first) + (f" (and {len(others)} more like it)" if others else "")
+        for first, *others in grouped(notes, lambda one: _FIGURE.sub("", one.text)).values()
+    ]
+    for text in texts[:_MOST_NOTES]:
+        note(text)
+    if len(texts) > _MOST_NOTES:
+        note(f"{len(texts) - _MOST_NOTES} notes more")
+    return readings
 
 
 def _lacks_ranks(row: Measurement) -> bool:

@@ -94,6 +94,10 @@ def setting(row: Measurement) -> str:
 
 
 def named(row: Measurement) -> str:
-    """A row in a few words: ``allreduce ring 64M out``."""
-    words = (row.collective, row.algorithm, format_size(row.nbytes), row.placement)
-    return " ".join(w for w in words if w)
+    """A row in a few words, see `row_name`."""
+    return row_name(row.collective, row.algorithm, row.nbytes, row.placement)
+
+
+def row_name(collective: str, algorithm: str, nbytes: int | None, placement: str) -> str:
+    """What a row measures in a few words: ``allreduce ring 64M out``."""
+    return " ".join(w for w in (collective, algorithm, format_size(nbytes), placement) if w)

@@ -129,11 +129,18 @@ _KEY = "~: the next may be as fast"
 
 
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
-    """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer."""
+    """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer.
+
+    The meaning of a tilde stands once, below the first table that has one.
+    """
     lines: list[str] = []
     for what, ranges in answers(rows).items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
-        lines += [*_ranges(ranges, width), *_changes(ranges, width)]
+        lines += _ranges(ranges, width)
+        if changes := crossovers(ranges):
+            lines += wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP)
+        if UNSURE not in lines and not all(one.sure for one in ranges):
+            lines.append(UNSURE)
         lines += wrap(sentence(ranges), width, subsequent_indent=_GAP)
     for text in server_and_ring(rows):
         lines += wrap(text, width, subsequent_indent=_GAP)
@@ -163,13 +170,6 @@ def _aligned(columns: Iterable[Sequence[str]], first: int = 0) -> list[str]:
         ((head, "left" if n else "right", cells) for n, (head, *cells) in enumerate(columns)),
         (first,),
     )
-
-
-def _changes(ranges: Sequence[Stretch], width: int) -> list[str]:
-    """Lines on the crossovers, and on the meaning of a tilde if there is one."""
-    changes = crossovers(ranges)
-    lines = wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP) if changes else []
-    return lines + [UNSURE] * any(not one.sure for one in ranges)
 
 
 def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:

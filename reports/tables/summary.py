@@ -11,10 +11,10 @@ from statistics import median
 from textwrap import wrap
 
 from busbar.statistics import interval
-from busbar.tables import Column, render_lines, split_columns
+from busbar.tables import GAP, Column, render_lines, split_columns
 from busbar.units import format_digits, format_seconds, seven_characters
 from reports.analysis.winners import Winner, winners
-from reports.records.measurement import LAST, LIBRARY, Measurement, placements
+from reports.records.measurement import LAST, LIBRARY, Measurement, grouped, placements
 from reports.records.metrics import PLACEMENT
 from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
 from reports.tables.scaling import answer
@@ -85,10 +85,9 @@ def arrivals_table(rows: Sequence[Measurement]) -> list[str]:
                     op,
                     *([f"root {root}"] if root is not None and root >= 0 else []),
                 ]
-                lines += ["#", f"# {' '.join(words)}, time from the last arrival; *: the fastest,"]
-                lines += ["# ~: another may be as fast (95 %)"]
+                lines += ["#", f"# {' '.join(words)}, time from the last arrival"]
                 lines += [line for block in blocks for line in block]
-    return lines
+    return [*lines, "# *: the fastest, ~: another may be as fast (95 %)"] if lines else []
 
 
 def _block(rows: Sequence[Measurement], size: int) -> list[str]:
@@ -143,28 +142,44 @@ def _changes(times: PatternTimes, size: int) -> list[str]:
     return [f"# {size} B: {usual} when all arrive at once, {', '.join(other)}"] if other else []
 
 
-_SIZE_EDGE = len("# ") + 12  # the width of the first column, with the size
+_COMMENT = "# "  # all lines are comments
+_INDENT = "  "  # of the further lines of a sentence
 _MOST_HEAD = 16  # longer names are wrapped
 _JOINTS = ":+_,"
+_LIMIT = "limit"
 _KEY = ">: the fastest, ~: the fastest, but the next may be as fast"
 _BOUND = "bound: ranks share all work; it is no algorithm, and does not compete"
+_OF_LIMIT = (
+    "limit: what the fastest reached of the limit that memory sets; --limit column and reports show"
+    " have it of every row"
+)
 _MEANS = "above are means (--statistic); what > and ~ mark, and what follows, goes by medians"
 
 
 def summary(rows: Sequence[Measurement], statistic: str = "median", width: int = 80) -> list[str]:
-    """The closing lines for one run's rows, at most ``width`` characters wide if possible."""
+    """The closing lines for a run's rows, at most ``width`` characters wide if possible.
+
+    The tables of all placements, then the meaning of their marks, bytes, and the answers.
+    """
+    room = width - len(_COMMENT)
+    kinds = grouped(rows, lambda r: (r.collective, r.dtype, r.op, r.root))
     lines: list[str] = []
-    for group in dict.fromkeys((r.dtype, r.op, r.root) for r in rows):
+    notes: dict[str, None] = {}
+    for kind in kinds.values():
         for placement in PLACEMENT:
-            wanted = (*group, placement)
-            mine = [r for r in rows if (r.dtype, r.op, r.root, r.placement) == wanted]
+            mine = [r for r in kind if r.placement == placement]
             for grid in _grids(mine, statistic, _best(mine)):
-                lines += _drawn(grid, width)
-    lines += _volumes(rows)
-    text = answer(rows, width - len("# "))
+                lines += _drawn(grid, room)
+                notes |= dict.fromkeys(grid.notes)
+    meanings = [line for note in notes for line in wrap(note, room, subsequent_indent=_INDENT)]
+    lines += ["", *meanings] if meanings else []
+    for mine in grouped(rows, lambda r: r.collective).values():
+        lines += _volumes(mine)
+    text = answer(rows, room)
     if text and statistic == "mean":
-        text = [*wrap(_MEANS, width - len("# ")), *text]
-    return [*lines, *(["#"] if text else ()), *(f"# {line}".rstrip() for line in text)]
+        text = [*wrap(_MEANS, room), *text]
+    lines += ["", *text] if text else []
+    return [f"{_COMMENT}{line}".rstrip() for line in lines]
 
 
 def _best(rows: Iterable[Measurement]) -> dict[int, Winner]:
@@ -175,28 +190,29 @@ def _best(rows: Iterable[Measurement]) -> dict[int, Winner]:
 
 @dataclass(frozen=True)
 class _Grid:
-    """A table with a line per size, a column per contender, and ``notes`` below it.
+    """A table with a line per size and a column per contender, from the cells by size and column.
 
-    ``bounds``: the contenders that are no algorithm, but a bound.
+    ``bounds``: the contenders that are no algorithm, but a bound. ``units``: units of the cells by
+    the first size that has them; empty if the title names the unit. ``notes``: meanings of marks.
     """
 
     title: str
-    columns: dict[str, int]
-    lines: dict[int, dict[str, str]]
+    columns: Sequence[str]
+    lines: Mapping[int, Mapping[str, str]]
     bounds: frozenset[str]
-    notes: Sequence[str] = field(default=())
+    units: Mapping[int, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 def _grids(
     rows: Sequence[Measurement], statistic: str, best: Mapping[int, Winner]
 ) -> Iterator[_Grid]:
-    """The tables of one placement: time, busbw, share of the limit, energy, memory clock."""
+    """The tables of one placement: time or busbw with the share of the limit, energy, clock."""
     from reports.analysis.cautions import WHY_ABOVE, why_above  # not before the first row
 
     by_size: dict[int, dict[str, Measurement]] = {}
-    for r in rows:
-        if r.times_s:
-            by_size.setdefault(r.size or 0, {})[r.algorithm] = r
+    for r in sorted((r for r in rows if r.times_s), key=lambda r: r.size or 0):
+        by_size.setdefault(r.size or 0, {})[r.algorithm] = r
     if not by_size:
         return
     names = list(dict.fromkeys(name for row in by_size.values() for name in row))
@@ -206,57 +222,56 @@ def _grids(
     head = f"{first.collective} {PLACEMENT[first.placement]} {first.dtype} {first.op}"
     head += f" root {first.root}" if first.root is not None and first.root >= 0 else ""
 
-    def grid(
-        what: str,
-        widths: dict[str, int],
-        cell: Callable[[Measurement], str],
-        sizes: Callable[[int], bool] = lambda size: True,
-        notes: Sequence[str] = (),
-    ) -> _Grid:
-        lines = {
-            size: {name: text for name, r in row.items() if (text := cell(r))}
-            for size, row in by_size.items()
-            if sizes(size)
-        }
-        rows = {size: row for size, row in lines.items() if row}
-        return _Grid(f"{head}, {what}", widths, rows, bounds, notes)
-
-    against = "; (x): against library" if LIBRARY in names else ""
-    widths = {name: _column(name, 8 if name == LIBRARY else 16) for name in names}
-    key = [_KEY] * bool(best) + [_BOUND] * bool(bounds)
-
     def rate(r: Measurement) -> str:
         size = r.size or 0
         return _mark(r, best.get(size)) + _rate(r, by_size[size].get(LIBRARY), statistic)
 
+    lines = {size: {name: rate(r) for name, r in row.items()} for size, row in by_size.items()}
+    chiefs = {size: _chief(row, best.get(size)) for size, row in by_size.items()}
+    shares = {size: share for size, r in chiefs.items() if (share := _share(r, statistic))}
+    letters = {size: why_above(chiefs[size], share) for size, share in shares.items()}
+    edge = max(map(len, letters.values()), default=0)
+    for size, share in shares.items():
+        lines[size][_LIMIT] = f"{100 * share:.0f}%{letters[size]:{edge}}"
     # Below this size a call takes its latency, so a rate has no meaning.
-    small = "time in us" + against
-    yield grid(small, widths, rate, lambda size: size < LATENCY_BOUND, key)
-    yield grid("busbw in GB/s" + against, widths, rate, lambda size: size >= LATENCY_BOUND, key)
-    narrow = {name: _column(name, 7) for name in names}
-
-    def reached(r: Measurement) -> str:
-        share = _share(r, statistic)
-        return "" if share is None else f"{100 * share:.0f}{why_above(r, share)}"
-
-    texts = {reached(r)[-1:] for row in by_size.values() for r in row.values()}
-    notes = [f"{letter}: {why}" for letter, why in WHY_ABOVE.items() if letter in texts]
-    yield grid("% of the limit that memory sets", narrow, reached, notes=notes)
-    yield grid(
-        "J per operation, idle taken off",
-        narrow,
-        lambda r: format_digits(r.energy_per_op_j, seven_characters),
+    units: dict[str, int] = {}
+    for size in by_size:
+        units.setdefault("busbw in GB/s" if size >= LATENCY_BOUND else "time in us", size)
+    what = f", {next(iter(units))}" if len(units) == 1 else ""
+    notes = [_KEY] * bool(best) + [_BOUND] * bool(bounds) + [_OF_LIMIT] * bool(shares)
+    notes += [f"{one}: {why}" for one, why in WHY_ABOVE.items() if one in letters.values()]
+    yield _Grid(
+        f"{head}{what}{'; (x): against library' if LIBRARY in names else ''}",
+        [*names, *[_LIMIT] * bool(shares)],
+        lines,
+        bounds,
+        {size: unit for unit, size in units.items()} if len(units) > 1 else {},
+        notes,
     )
-    yield grid(
-        "memory clock in MHz",
-        narrow,
-        lambda r: format_digits(r.clock_memory_hz, lambda clock: f"{clock / 1e6:.0f}"),
-    )
+    for title, cell in _GAUGED.items():
+        cells = {
+            size: {name: text for name, r in row.items() if (text := cell(r))}
+            for size, row in by_size.items()
+        }
+        cells = {size: row for size, row in cells.items() if row}
+        if cells:
+            yield _Grid(f"{head}, {title}", names, cells, bounds)
 
 
-def _column(name: str, least: int) -> int:
-    """The width of the column of a name; a longer name is wrapped."""
-    return max(least, min(len(name), _MOST_HEAD))
+# What a GPU's counters say of each row, by the title of its table.
+_GAUGED: Mapping[str, Callable[[Measurement], str]] = {
+    "J per operation, idle taken off": lambda r: format_digits(r.energy_per_op_j, seven_characters),
+    "memory clock in MHz": lambda r: format_digits(
+        r.clock_memory_hz, lambda clock: f"{clock / 1e6:.0f}"
+    ),
+}
+
+
+def _chief(row: Mapping[str, Measurement], best: Winner | None) -> Measurement:
+    """The fastest of a size; where none competes the algorithm, or the bound if it is alone."""
+    if best is not None and best.row.algorithm in row:
+        return row[best.row.algorithm]
+    return min(row.values(), key=lambda r: r.worksharing)
 
 
 def _mark(row: Measurement, best: Winner | None) -> str:
@@ -284,30 +299,32 @@ def _share(row: Measurement, statistic: str) -> float | None:
     return of_limit(seconds, row.limit_s) if seconds and row.limit_s is not None else None
 
 
-def _drawn(grid: _Grid, width: int) -> list[str]:
-    if not grid.lines:
-        return []
-    lines = ["#", f"# {grid.title}"]
-    for shown in split_columns(
-        {name: wide + 2 for name, wide in grid.columns.items()}, width - _SIZE_EDGE
-    ):
-        heads = [
-            ["bound:"] * (name in grid.bounds) + _stacked(name, grid.columns[name])
-            for name in shown
+def _drawn(grid: _Grid, room: int) -> list[str]:
+    """A table as lines; columns without room follow below. Units stand above their sizes."""
+    lines = ["", *wrap(grid.title, room, subsequent_indent=_INDENT)]
+    blank = {_LIMIT: ""}
+    cells = {
+        name: [row.get(name, blank.get(name, "N/A")) for row in grid.lines.values()]
+        for name in grid.columns
+    }
+    widths = {
+        name: max(min(len(name), _MOST_HEAD), *map(len, texts)) for name, texts in cells.items()
+    }
+    sizes = list(map(str, grid.lines))
+    edge = max(map(len, ("size", *sizes)))
+    for shown in split_columns({n: wide + GAP for n, wide in widths.items()}, room - edge):
+        heads = {n: ["bound:"] * (n in grid.bounds) + _stacked(n, widths[n]) for n in shown}
+        tall = max(map(len, heads.values()))
+        stacks = [["size"], *heads.values()]
+        columns = [
+            [*[""] * (tall - len(stack)), *stack, *texts]
+            for stack, texts in zip(stacks, [sizes, *(cells[n] for n in shown)], strict=True)
         ]
-        for at in range(-max(map(len, heads)), 0):
-            label = "size" if at == -1 else ""
-            texts = (head[at] if -at <= len(head) else "" for head in heads)
-            lines.append(_line(label, zip(texts, shown, strict=True), grid.columns))
-        for size, row in grid.lines.items():
-            cells = ((row.get(name, "N/A"), name) for name in shown)
-            lines.append(_line(str(size), cells, grid.columns))
-    return lines + [f"# {line}" for note in grid.notes for line in wrap(note, width - len("# "))]
-
-
-def _line(label: str, cells: Iterable[tuple[str, str]], widths: Mapping[str, int]) -> str:
-    texts = (f"  {text:>{widths[name]}}" for text, name in cells)
-    return f"# {label:>12}{''.join(texts)}".rstrip()
+        drawn = render_lines((first, "right", rest) for first, *rest in columns)
+        lines += drawn[:tall]
+        for size, line in zip(grid.lines, drawn[tall:], strict=True):
+            lines += [grid.units[size], line] if size in grid.units else [line]
+    return lines
 
 
 def _stacked(name: str, width: int) -> list[str]:
@@ -339,7 +356,7 @@ def _volumes(rows: Sequence[Measurement]) -> list[str]:
     widest = max(24, *(len(name) for name, _ in moved))
     table = [("", ["busiest out", "busiest in", "all links"]), *moved]
     return [
-        "#",
-        f"# {rows[0].collective}: bytes moved per iteration, as counted, in units of the size",
-        *(f"# {name:>{widest}}" + "".join(f" {c:>14}" for c in cells) for name, cells in table),
+        "",
+        f"{rows[0].collective}: bytes moved per iteration, as counted, in units of the size",
+        *(f"{name:>{widest}}" + "".join(f" {c:>14}" for c in cells) for name, cells in table),
     ]

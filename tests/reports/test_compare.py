@@ -191,6 +191,23 @@ def test_unstable_rows_of_both_sides_are_said(runs: Path) -> None:
     assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
 
 
+def test_the_answer_is_last_and_notes_that_repeat_are_one_line(runs: Path) -> None:
+    """Rule: the last line says how many rows are slower; a note of every row stands once."""
+    words = ["compare", runs / "base.jsonl", runs / "slow.jsonl"]
+    assert cli(*words).out.splitlines()[-1].startswith("NEW against BASE: 6 cannot tell")
+    few = [changed(r, times_s=r.every[0].times_s[:3]) for r in noisy(2)]
+    both = saved(runs / "few.jsonl", few)
+    line = "BASE and NEW: 6 of 6 rows have fewer than 6 iterations"
+    assert cli("compare", both, both).err.count(line) == 1
+    cut = [runs / f"cut{k}.jsonl" for k in range(2)]
+    for k, path in enumerate(cut):
+        head, *lines = saved(path, noisy(k)).read_text().splitlines()
+        spoilt = [line.replace('"size":', '"size":-') for line in lines[:2]]
+        path.write_text("\n".join([head, *spoilt, *lines[2:]]))
+    err = cli("compare", *cut).err
+    assert "(and 3 more like it)" in err and err.count(str(runs)) == 1
+
+
 def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
     """Rule: iterations of one launch do not show what changes from launch to launch: no verdict of
     them, but the command that can tell; what one launch measured twice is no second launch.

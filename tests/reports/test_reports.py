@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from busbar.units import format_change, format_interval, seven_characters
+from reports.analysis.answer import UNSURE
 from reports.analysis.cautions import WHY_ABOVE, warnings_of
 from reports.exports.run_table import number, row
 from reports.records.measurement import Noise, Placements
-from reports.tables.summary import summary
-from tests.reports.runs import allreduce, flat, timed
+from reports.tables.scaling import answer
+from reports.tables.summary import _KEY, summary
+from tests.reports.runs import allreduce, changed, flat, timed
 
 
 def _result(size: int = 1024, algorithm: str = "ring", seconds: float = 1e-3) -> Placements:
@@ -66,7 +68,7 @@ def _lines(results: list[Placements], width: int = 80) -> list[str]:
 
 
 def test_small_sizes_are_told_in_microseconds() -> None:
-    """Rule: below 64K the closing table has times, then busbw; the best of a size is marked."""
+    """Rule: one table has each size once: times below 64K, then busbw; the best is marked."""
     results = [
         _result(size, name, seconds=t)
         for size in (1024, 65536)
@@ -74,7 +76,7 @@ def test_small_sizes_are_told_in_microseconds() -> None:
     ]
     text = "\n".join(_lines(results))
     times, rates = text.index("time in us"), text.index("busbw in GB/s")
-    assert times < rates
+    assert times < rates and text.count("out-of-place float sum") == 1
     assert re.search(r"#\s+1024\s+50\.0\s+>40\.0", text[times:rates])
     assert re.search(r"#\s+65536\s+1\.97\s+>2\.46", text[rates:])
 
@@ -114,7 +116,12 @@ def test_more_than_the_limit_is_explained() -> None:
     """Rule: above 105 % of limit the row's cell has the letter of its reason; at 104 % none has."""
     shared: dict[str, Any] = {"ranks_per_core": 2.0}
     others: dict[str, Any] = {"noise": Noise(others=[0.2])}
-    cases = ("120c", 1.2, {}), ("106s", 1.06, shared), ("120o", 1.2, others), ("104", 1.04, shared)
+    cases: tuple[tuple[str, float, dict[str, Any]], ...] = (
+        ("120%c", 1.2, {}),
+        ("106%s", 1.06, shared),
+        ("120%o", 1.2, others),
+        ("104%", 1.04, shared),
+    )
     for cell, limit, more in cases:
         over = timed(
             (1e-3,) * 8, limit_s=limit * 1e-3, sent_bytes=1, received_bytes=1, total_bytes=1
@@ -128,3 +135,42 @@ def test_more_than_the_limit_is_explained() -> None:
         if why is not None:
             assert f"{cell[-1]}: {why.split(',')[0].split(';')[0]}" in text
             assert notes[0].startswith("1 of 1 rows") and notes[0].endswith(why)
+
+
+def _with_limits(*algorithms: tuple[str, float]) -> list[Placements]:
+    """Rows of both placements at 1K and 1M; those of 1M have a limit of 0.5 ms."""
+    rows = []
+    for size in (1024, 2**20):
+        for name, seconds in algorithms:
+            half = timed((seconds,) * 8, limit_s=5e-4 if size > 1024 else None)
+            rows.append(allreduce(name, 4, size, half, half, transport="shm"))
+    return rows
+
+
+def test_what_marks_mean_stands_once() -> None:
+    """Rule: over all placements and collectives each mark is explained once, below the tables."""
+    rows = _with_limits(("ring", 1e-3), ("tree", 2e-3), ("worksharing", 1e-4))
+    rows = [changed(row, worksharing=row.every[0].algorithm == "worksharing") for row in rows]
+    lines = _lines(rows + [changed(row, collective="reduce") for row in rows])
+    text = "\n".join(lines)
+    assert all(text.count(f"\n# {key}: ") == 1 for key in (">", "bound", "limit"))
+    titles = [n for n, line in enumerate(lines) if re.search("(out-of|in)-place float sum", line)]
+    assert len(titles) == 4 and max(titles) < lines.index(f"# {_KEY}")
+    assert lines.index(f"# {_KEY}") < min(n for n, line in enumerate(lines) if "fastest of" in line)
+
+
+def test_the_limit_is_of_the_fastest() -> None:
+    """Rule: a last column has what the fastest reached of its limit, and is empty without one."""
+    lines = _lines(_with_limits(("ring", 1e-3), ("tree", 2e-3)))
+    table = lines[1 : lines.index("#", 1)]
+    assert table[1].split() == ["#", "size", "ring", "tree", "limit"]
+    assert [line.split()[-1] for line in table if ">" in line] == ["2000", "50%"]
+
+
+def test_the_meaning_of_a_tilde_stands_once() -> None:
+    """Rule: answers of several placements share one line on the tilde, below its first table."""
+    mixed = tuple(1e-3 * (1 + 0.1 * (n % 3)) for n in range(9))
+    rows = [allreduce(name, 4, 1024, mixed, mixed) for name in ("ring", "tree")]
+    lines = answer(flat(rows), 80)
+    titles = [n for n, line in enumerate(lines) if line.startswith("the fastest of")]
+    assert len(titles) == 2 and lines.count(UNSURE) == 1 and lines.index(UNSURE) < titles[1]

@@ -105,6 +105,21 @@ def test_what_a_run_ends_with_is_an_exception(mpich: Mpi) -> None:
         busbar.run(ranks=2, transport="nccl", sizes=[8], iters=1)
 
 
+def test_a_launcher_starts_the_ranks_that_are_given(mpich: Mpi) -> None:
+    """Rule: another number of ranks than given is an error of one line; without a number all count.
+
+    A launcher that starts the same number for every count is refused before anything is started.
+    """
+    options: dict[str, Any] = {"sizes": [8], "iters": 1, "algorithms": "ring", "placement": "out"}
+    two = f"{mpich.mpirun} -n 2"
+    with pytest.raises(Unsupported, match=r"^--ranks 3, but the launcher started 2$"):
+        busbar.run(ranks=3, launcher=two, **options)
+    with pytest.raises(Unsupported, match=r"write {ranks} in it"):
+        busbar.run(ranks=[2, 3], launcher=two, **options)
+    (row,) = busbar.run(launcher=two, **options)
+    assert row.ranks == 2
+
+
 def test_launches_of_several_counts_are_all_kept(tmp_path: Path) -> None:
     """Rule: rows of all counts and launches come back, and into the caller's file, replaced too."""
     out = tmp_path / "run.csv"

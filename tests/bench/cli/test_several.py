@@ -329,3 +329,14 @@ def test_all_counts_have_their_turn_with_every_launch() -> None:
         assert sorted(r for r, t in found if t is not None and t.number == number) == [2, 4, 8]
     assert [t.number for _, t in found if t is not None] == [1] * 3 + [2] * 3 + [3] * 3
     assert turns((2, 4), 1, None) == [(2, None), (4, None)]
+
+
+def test_all_speaks_of_itself() -> None:
+    """Rule: help and errors of `busbar all` name that command, no collective."""
+    status, shown, _ = called(partial(main, "all"), "--help")
+    assert status == 0
+    assert " bench all [-h]" in shown and "Measure all collectives" in shown
+    assert "allgather" not in shown.partition("options:")[0]
+    for wrong in ("-n 0", "--bogus"):
+        err = called(partial(main, "all"), wrong)[2]
+        assert err.endswith("see python -m bench all --help\n") and err.count("\n") == 1

@@ -121,15 +121,16 @@ def test_ranks_that_left_before_anyone_looked_are_heard(monkeypatch: pytest.Monk
 def test_a_lost_rank_is_named(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
-    """Rule: whatever the launcher makes of it, the run ends with 4 and that rank's name.
+    """Rule: whatever the launcher makes of it, the run ends with 4, that rank and its row by name.
 
     The others hear of it; what they print is handed on, and who does not end is ended.
     """
     monkeypatch.setattr(starter, "_CLEANS_S", 1.0)
-    dies = ROWS + f"line.send(row=6); os.kill(os.getpid(), {int(number)})"
+    named = "line.send(row=6, what='allreduce ring 64M out')"
+    dies = ROWS + f"{named}; os.kill(os.getpid(), {int(number)})"
     status, run = _run("", [LISTENS, STAYS, dies])
     assert status == 4 and run.why.startswith("rank 2 (pid ")
-    assert run.why.endswith("was lost while in row 7")
+    assert run.why.endswith("was lost in row 7 (allreduce ring 64M out)")
     assert capfd.readouterr().out == f"heard 4 {run.why}\n"
 
 

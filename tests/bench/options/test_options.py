@@ -83,6 +83,11 @@ def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
         ("-f 1", "does not advance"),
         ("-f 2 -i 1M", "exclude each other"),
         ("-b x", "no size"),
+        ("-b -1K", "-1K: a size cannot be negative"),
+        ("--sizes 4K,-.5K", "-.5K: a size cannot be negative"),
+        ("-o sum,all", "sum,all: all stands alone"),
+        ("-d float,all", "float,all: all stands alone"),
+        ("-A ring,all", "ring,all: all stands alone"),
         ("-n 0", "at least 1"),
         ("-a 4", "invalid choice"),
         ("--sync barrier --arrival zero", "--arrival needs --sync window"),
@@ -119,6 +124,17 @@ def test_bad_input_is_one_line_and_status_2(argv: str, says: str) -> None:
     """Rule: one line on standard error that helps, nothing on standard output, exit status 2."""
     status, out, err = on_threads("allreduce", argv)
     assert (status, out, err.count("\n")) == (2, "", 1) and says in err
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "00"])
+def test_no_time_out_is_a_zero_in_any_form(text: str) -> None:
+    """Rule: -T 0, and timeout=0.0 of Python, which is --timeout=0.0 here, never end a row."""
+    assert parse((f"--timeout={text}",), "allreduce").timeout is None
+
+
+def test_hints_name_no_hidden_option() -> None:
+    """Rule: what is not in --help is suggested to nobody."""
+    assert "did you mean" not in in_process("allreduce", "--pattern pairs")[2]
 
 
 def test_ranks_and_nccl_tests_threads_are_told_apart() -> None:

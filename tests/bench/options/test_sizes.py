@@ -19,7 +19,7 @@ def test_units_are_binary(number: int, unit: tuple[str, int]) -> None:
 @pytest.mark.parametrize("text", ["1001.5", "0.5B", "1e3", "-1K", "1Kb", ""])
 def test_what_is_no_whole_number_of_bytes_is_refused(text: str) -> None:
     """Rule: a size of parts of a byte is refused instead of cut off, if it has no unit."""
-    with pytest.raises(Unsupported, match=r"no size|whole number|b is bits"):
+    with pytest.raises(Unsupported, match=r"no size|whole number|b is bits|negative"):
         parse_size(text)
     assert parse_size("1001.0") == 1001 and parse_size("1.1K") == 1126
 

@@ -14,11 +14,11 @@ import native
 from bench.options.arrival import ZERO, ArrivalPattern, arrivals
 from bench.timing.clock import CommonClock
 from bench.timing.measure import FEWEST, Timing, measure
-from bench.timing.starts import BarrierStart, WindowStart
+from bench.timing.starts import BarrierStart, WindowStart, fastest
 from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans, Start
-from reports.records.measurement import LAST, OPERATION, Record
+from reports.records.measurement import LAST, OPERATION, Record, Window
 from tests.conftest import Mpi, Run
 from tests.together import together
 
@@ -231,3 +231,30 @@ def test_windows_and_patterns_on_one_host(mpich: Mpi, run: Run, tmp_path: Path) 
         assert "window" not in record and record["across"] == "max"
         operation = record["also"]["operation"]
         assert all(o >= t - 1e-9 for o, t in zip(operation, record["times_s"], strict=True))
+
+
+def test_a_delay_is_by_rows_of_the_same() -> None:
+    """Rule: `--arrival all` delays by the fastest algorithm of what the row measures.
+
+    Rows of another collective, type, operation, root or placement, and rows with ranks that were
+    late, do not count.
+    """
+
+    def row(seconds: float, **other: Any) -> Record:
+        known = {"collective": "allreduce", "algorithm": "ring", "size": 64, "dtype": "float"}
+        known |= {"op": "sum", "root": -1, "placement": "out", "window": Window(arrival="zero")}
+        return Record(times_s=(seconds,) * 3, **{**known, **other})
+
+    others: list[dict[str, Any]] = [
+        {"collective": "reduce"},
+        {"dtype": "int8"},
+        {"op": "max"},
+        {"root": 0},
+        {"placement": "in"},
+        {"size": 128},
+    ]
+    rows = [row(4e-6), row(3e-6, algorithm="tree"), row(1e-6, window=Window(arrival="ramp:5"))]
+    rows += [row(2e-6, **other) for other in others]
+    assert fastest(rows, row(0.0)) == 3e-6
+    assert all(fastest(rows, row(0.0, **other)) == 2e-6 for other in others)
+    assert fastest(rows, row(0.0, dtype="half")) == 0
