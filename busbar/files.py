@@ -10,7 +10,7 @@ import os
 import secrets
 import select
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from stat import S_IMODE, S_ISBLK, S_ISFIFO
 from typing import Any, BinaryIO
@@ -32,10 +32,16 @@ def write(path: Path, data: bytes) -> None:
 def write_all(files: Iterable[tuple[Path, bytes]]) -> None:
     """Write all of these files or none: temporary files are written, then renamed.
 
+    If a rename fails or is interrupted, the files that were replaced before get their old content
+    back. Each file is whole at every moment, but if the process is killed or the machine fails
+    between two renames, some files are new and others old.
+
     ``files`` is iterated once, so that not all data must be in memory. A pipe, a terminal or
-    /dev/null is written to directly and never replaced. Raises StoreError.
+    /dev/null is written to directly and never replaced; what it was given stays there. Raises
+    StoreError.
     """
     parts: dict[Path, Path] = {}
+    old: dict[Path, Path] = {}
     path = Path()
     try:
         for path, data in files:
@@ -44,16 +50,46 @@ def write_all(files: Iterable[tuple[Path, bytes]]) -> None:
             if special(path):
                 _through(path, data)
                 continue
+            if path in parts:  # named twice: the last content counts
+                parts[path].unlink()
             parts[path] = _neighbour(path)
             _beside(parts[path], data)
-        for path, part in parts.items():
-            _take(part, path)
+        try:
+            for path, part in parts.items():
+                if len(parts) > 1 and resolved(path).exists():
+                    old[path] = _neighbour(path)
+                    _keep(path, old[path])
+                _take(part, path)
+        except BaseException:
+            _put_back(parts, old)
+            raise
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
     finally:  # an interrupt leaves no half file either
-        for part in parts.values():
+        for part in (*parts.values(), *old.values()):
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+def _keep(path: Path, old: Path) -> None:
+    """Give a file a second name, from which `_put_back` restores it; a copy if links fail."""
+    path = resolved(path)
+    try:
+        old.hardlink_to(path)
+    except OSError:  # a file system without hard links, or another user's file
+        _beside(old, path.read_bytes())
+        old.chmod(S_IMODE(path.stat().st_mode))
+
+
+def _put_back(parts: Mapping[Path, Path], old: Mapping[Path, Path]) -> None:
+    """Undo the renames from ``parts`` to files, unless all are done; remove files that were new."""
+    renamed = [path for path, part in parts.items() if not os.path.lexists(part)]
+    for path in reversed(renamed if len(renamed) < len(parts) else []):
+        with contextlib.suppress(OSError):
+            if path in old:
+                old[path].replace(resolved(path))
+            else:
+                resolved(path).unlink()
 
 
 def replace(path: Path, data: bytes) -> None:

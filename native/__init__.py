@@ -7,7 +7,7 @@ from importlib import import_module
 from types import ModuleType
 
 #: The version of the extension's interface that is needed; ``src/module.cpp`` has the same number.
-_INTERFACE = 13
+_INTERFACE = 14
 
 #: NumPy's names of element types and operations, in the order of their numbers in src/kernels.hpp.
 TYPES = (

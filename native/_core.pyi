@@ -54,6 +54,8 @@ class Watch:
     def __init__(
         self, rank: int, life: int, pids: Sequence[int], crowded: bool, deadline: float
     ) -> None: ...
+    def leave(self) -> None:
+        """Mark this rank as left: a rank that still waits for it ends with an error."""
 
 class CallFailed(Exception):
     """A call of MPI failed; the arguments are the code and the other rank of the message, or -1."""

@@ -41,7 +41,7 @@ from collectives.schedule.layout import Elements
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import ALIGN_BYTES, Collective, Unit
 from collectives.schedule.verify import verify
-from reports.records.measurement import Record
+from reports.records.measurement import GpuSample, Record
 
 # Enough for a matrix of four thousand ranks.
 _MOST_BYTES = 1 << 26
@@ -500,10 +500,18 @@ class _Exchange(Contender):
 def each(record: Record, holds: int) -> Record:
     """Convert a record of iterations with ``holds`` operations each into times per operation.
 
-    Byte counts are those of whole iterations, and so are left out.
+    So is the energy of GPUs. Byte counts are those of whole iterations, and so are left out.
     """
     if holds == 1:
         return record
+
+    def sample(gpu: GpuSample) -> GpuSample:
+        joules = gpu.energy_per_op_j
+        return structs.replace(
+            gpu,
+            operations=gpu.operations * holds,
+            energy_per_op_j=None if joules is None else joules / holds,
+        )
 
     def one(times: Sequence[float]) -> tuple[float, ...]:
         return tuple(round(t / holds, 12) for t in times)  # to the picosecond, as measured
@@ -514,6 +522,7 @@ def each(record: Record, holds: int) -> Record:
         warm_up_s=one(record.warm_up_s),
         per_rank_s=tuple(map(one, record.per_rank_s)),
         also={name: one(times) for name, times in record.also.items()},
+        gpus=tuple(map(sample, record.gpus)),
         sent_bytes=None,
         received_bytes=None,
         total_bytes=None,

@@ -26,6 +26,9 @@ constexpr double kSwitch = 0.7e-6;
 // waits for may be in another scheduling group (ranks of another emulated host), which a yield skips.
 // A word in shared memory wakes it; a message of MPI does not.
 constexpr double kWordNap = 1e-3, kMessageNap = 1e-4;
+// Seconds before a time that is waited for in which `interrupted` is not called: it takes the
+// interpreter's lock, which another thread may hold for 5 ms.
+constexpr double kQuiet = 0.01;
 
 void nap() {
     const timespec time{0, static_cast<long>(kMessageNap * 1e9)};
@@ -58,8 +61,11 @@ public:
 
 protected:
     // Other ranks may use the core meanwhile.
-    void until(double time) const override {
-        while (now() < time) sched_yield();
+    void until(double time) override {
+        for (double left = time - now(); left > 0; left = time - now()) {
+            if (left > kQuiet) look();
+            sched_yield();
+        }
     }
     void look() override {
         const double time = now();
@@ -96,12 +102,18 @@ private:
         return done_ * static_cast<std::uint64_t>(c.receives) + static_cast<std::uint64_t>(c.sends);
     }
     static Word& word(const MpiCall& c) { return *static_cast<Word*>(c.source); }
+    // While it exists, the rank waits for a peer; also a wait that throws ends.
+    struct Waiting {
+        Waiting(CallList& list, int peer) : list_(list) { list_.waits_for(peer); }
+        ~Waiting() { list_.waits_for(-1); }
+        CallList& list_;
+    };
     // MPI's blocking wait would not react to signals and would keep the core. `rest` is called after a
     // vain yield.
     template <class Done, class Rest>
     void wait(int peer, Done done, Rest rest) {
         if (done()) return;
-        waits_for(peer);
+        const Waiting waiting(*this, peer);
         for (int left = spins_;; --left) {
             if (left <= 0) {
                 const double before = now();
@@ -112,9 +124,8 @@ private:
                 left = spins_;
                 look();
             }
-            if (done()) break;
+            if (done()) return;
         }
-        waits_for(-1);
     }
     bool crowded() const { return watch_ && watch_->crowded(); }
     void await(const MpiCall& c) {

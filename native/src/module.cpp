@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <memory>
@@ -30,13 +31,15 @@ public:
         at_ = mmap(reinterpret_cast<void*>(aligned), nbytes, PROT_READ | PROT_WRITE,
                    MAP_SHARED | MAP_FIXED, fd, 0);
         const int error = errno;
-        const std::uintptr_t end = (aligned + nbytes + 4095) / 4096 * 4096;
-        if (aligned > base) munmap(reserved, aligned - base);
-        if (base + room > end) munmap(reinterpret_cast<void*>(end), base + room - end);
         if (at_ == MAP_FAILED) {
+            munmap(reserved, room);
             errno = error;
             fail();
         }
+        const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+        const std::uintptr_t end = (aligned + nbytes + page - 1) / page * page;
+        if (aligned > base) munmap(reserved, aligned - base);
+        if (base + room > end) munmap(reinterpret_cast<void*>(end), base + room - end);
         // Only a request: if it fails, the pages are ordinary ones.
         madvise(at_, nbytes, MADV_HUGEPAGE);
         if (fresh) {
@@ -219,7 +222,8 @@ PYBIND11_MODULE(_core, m) {
                     rank, lines_at(life), pids, crowded, deadline, interrupted);
             }),
             py::arg("rank"), py::arg("life"), py::arg("pids"), py::arg("crowded"),
-            py::arg("deadline"));
+            py::arg("deadline"))
+        .def("leave", &Watch::leave);
 
     offer_dtypes(m);
 
@@ -253,7 +257,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 13;  // checked by native/__init__.py: raise it when Python needs more
+    m.attr("INTERFACE") = 14;  // checked by native/__init__.py: raise it when Python needs more
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);
 }

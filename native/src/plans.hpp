@@ -93,7 +93,8 @@ protected:
     void carry_out(const Task& task, std::size_t from, std::size_t count);
     // Writes the reduction of `a` and `b` to `to`.
     void join(std::byte* to, const std::byte* a, const std::byte* b, std::size_t count) const;
-    void until(double time) const override { watch_.until(time); }
+    void until(double time) override { watch_.until(time); }
+    void look() override { watch_.look(); }
     // Counts bytes that this rank has stored into another rank's memory.
     void stored(int rank, std::size_t nbytes) { stores_[rank] += nbytes; }
     Gate entry_gate() const { return gate(0); }

@@ -30,8 +30,8 @@ public:
 
 protected:
     void waits_for(int rank) { waiting_.store(rank, std::memory_order_relaxed); }
-    // Returns at a time of the clock of `now`.
-    virtual void until(double time) const = 0;
+    // Returns at a time of the clock of `now`; throws if the run has to end before that.
+    virtual void until(double time) = 0;
     // Called now and then between iterations; throws if the run has to end.
     virtual void look() {}
 

@@ -15,6 +15,7 @@ namespace busbar {
 namespace {
 
 constexpr double kPatience = 0.02;  // seconds between checks that the other ranks live
+constexpr double kLooks = 0.1;      // seconds between two looks at signals while no wait is long
 constexpr int kSpins = 4000;        // polls before giving the core away
 // Polls between checks whether a missing rank was last on this core, and so cannot run.
 constexpr int kLook = 64;
@@ -109,6 +110,13 @@ void Watch::until(double time) const {
         if (interrupted_ && interrupted_()) throw Failure{rank_, Reason::interrupted};
         looked = t;
     }
+}
+
+void Watch::look() const {
+    const double time = now();
+    if (time - looked_ < kLooks) return;
+    looked_ = time;
+    if (interrupted_ && interrupted_()) throw Failure{rank_, Reason::interrupted};
 }
 
 bool Watch::share_core(const Missing& missing) const {

@@ -89,6 +89,10 @@ public:
     void until(double time) const;
     // Records which core this rank is on, for ranks that wait for it.
     void here() const;
+    // Throws if `interrupted` says so; asks it ten times a second at most.
+    void look() const;
+    // This rank leaves normally: it has published everything that others wait for.
+    void leave() const { life_[rank_].word.value.store(1, std::memory_order_release); }
     // Throws if a wait for a word can no longer succeed: a rank has died, a missing one has left, or
     // the deadline has passed. `waited`: seconds so far.
     using Missing = std::function<bool(int)>;  // whether the wait still needs a rank
@@ -112,6 +116,7 @@ private:
     std::function<bool()> interrupted_;
     std::vector<int> pidfds_;
     mutable std::uint32_t core_ = 0;  // as last recorded by `here`
+    mutable double looked_ = 0;       // when `look` last asked
 };
 
 double now();

@@ -30,6 +30,40 @@ def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "folder", "link"]
 
 
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_rename_that_fails_leaves_all_files_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, links: bool
+) -> None:
+    """Rule: where the second of several files cannot be put in place, the first is the old one."""
+    old, new, last = (tmp_path / name for name in ("old", "new", "last"))
+    old.write_bytes(b"before")
+    old.chmod(0o600)
+    last.write_bytes(b"stays")
+    replace = Path.replace
+
+    def rename(part: Path, path: Path) -> Path:
+        if path == last:
+            raise error
+        return replace(part, path)
+
+    def refuse(path: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "replace", rename)
+    if not links:
+        monkeypatch.setattr(Path, "hardlink_to", refuse)
+    with pytest.raises((StoreError, KeyboardInterrupt)):
+        write_all([(old, b"1"), (new, b"2"), (last, b"3")])
+    assert old.read_bytes() == b"before" and old.stat().st_mode & 0o777 == 0o600
+    assert last.read_bytes() == b"stays"
+    assert sorted(tmp_path.iterdir()) == [last, old]
+    monkeypatch.setattr(Path, "replace", replace)
+    write_all([(old, b"1"), (new, b"0"), (last, b"3"), (new, b"2")])
+    assert [path.read_bytes() for path in (old, new, last)] == [b"1", b"2", b"3"]
+    assert sorted(tmp_path.iterdir()) == [last, new, old]
+
+
 def test_a_private_file_stays_private(tmp_path: Path) -> None:
     """Rule: a file that is replaced keeps its permissions."""
     file = tmp_path / "private"

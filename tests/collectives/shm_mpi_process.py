@@ -7,6 +7,7 @@ into another's files; ``rest``: traces, refusals and waits that end.
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import time
@@ -205,6 +206,18 @@ def check_late(world: MpiWorld) -> None:
     transport.close()
 
 
+def check_kept(world: MpiWorld) -> None:
+    """A plan keeps what it needs of a transport that nobody holds any more."""
+    plan = ring_plan(world, transport_on(world, "0" * 8, 1 << 19))
+    gc.collect()
+    world.barrier()
+    if world.rank == 0:
+        time.sleep(0.5)  # the others look meanwhile whether it has left
+    plan()
+    world.barrier()
+    plan.close()
+
+
 def main() -> None:
     """Do what the arguments say; rank 0 prints ``right N``."""
     world = MpiWorld()
@@ -219,6 +232,7 @@ def main() -> None:
             check_refusals(world)
             check_waits(world)
             check_late(world)
+            check_kept(world)
     except BaseException as error:  # noqa: BLE001  (any failure must end every rank)
         print(f"rank {world.rank}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         world.abort(1)

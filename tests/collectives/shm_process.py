@@ -1,8 +1,8 @@
 """One process of test_shm_processes.py.
 
 ``right MEMORY`` under mpirun compares results (MEMORY ``hidden``: ``auto`` where no process may
-look into another's files); ``die FOLDER RANK SIZE ALGORITHM``, without a launcher, kills the last
-rank inside a collective.
+look into another's files); ``windows`` looks at MPI's windows; ``die FOLDER RANK SIZE ALGORITHM``,
+without a launcher, kills the last rank inside a collective.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +22,17 @@ from numpy.typing import NDArray
 from busbar.errors import RankFailure, Unavailable
 from collectives.execution.shm.memory import Memory
 from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.transport import LibraryCall
 from collectives.execution.world import How, Json, World
-from collectives.schedule.catalogue import algorithms
+from collectives.schedule.catalogue import algorithms, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
 from tests.collectives.cases import built
 from tests.collectives.executing import allreduce
+
+if TYPE_CHECKING:
+    from collectives.execution.mpi.world import MpiWorld
 
 
 def right(world: World, transport: ShmTransport, names: Sequence[str]) -> None:
@@ -52,6 +60,33 @@ def right(world: World, transport: ShmTransport, names: Sequence[str]) -> None:
                 assert len(getattr(transport.memory, "_windows", ())) <= 8
     if world.rank == 0:
         print(f"right {checked}", flush=True)
+
+
+def windows(world: MpiWorld) -> None:
+    """Each part begins at a page and is all of the rank's; a limit asks no rank for more than once.
+
+    Of a reduce only the root has a long result.
+    """
+    transport = ShmTransport(world, memory="windows")
+    memory = transport.memory
+    for nbytes in (1, 37, 4097):
+        own = memory.allocate(nbytes + world.rank)
+        own.array[:] = world.rank + 1
+        everyone = world.gather(memory.describe(own.key))
+        for rank, where in enumerate(everyone):
+            array = own.array if rank == world.rank else memory.attach(where)
+            assert array.ctypes.data % 4096 == 0, (rank, hex(array.ctypes.data))
+            assert len(array) == nbytes + rank and (array == rank + 1).all()
+            del array
+        world.barrier()
+    elements, what = 1 << 16, spec("reduce")
+    layout = Layout(what, world.size, what.parts(world.size), 1)
+    sizes = (layout.elements(world.rank, one, elements) for one in (Buffer.IN, Buffer.OUT))
+    source, target = (transport.allocate(4 * size).view(np.float32) for size in sizes)
+    source[:] = 1
+    call = LibraryCall(what, {Buffer.IN: source, Buffer.OUT: target}, op("sum"), elements, 1)
+    assert transport.limit(call) > 0
+    transport.close()
 
 
 def die(world: FileWorld, algorithm: str) -> None:
@@ -143,6 +178,10 @@ if __name__ == "__main__":
         # Another way to the same windows: one schedule says that they serve.
         right(the_world, the_transport, ["ring"] if hidden else list(algorithms("allreduce")))
         the_transport.close()
+    elif what == "windows":
+        from collectives.execution.mpi.world import MpiWorld
+
+        windows(MpiWorld())
     else:
         files = FileWorld(Path(rest[0]), int(rest[1]), int(rest[2]))
         die(files, rest[3])

@@ -117,6 +117,45 @@ def test_the_slowest_rank_decides_for_all(
         assert best is Past.NONE or slowest[best] < 0.95 * slowest[Past.NONE]
 
 
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.9, 1.0, 1.1]))
+def test_a_difference_within_the_noise_changes_nothing(seed: int, share: float) -> None:
+    """Rule: kinds that differ by less than a launch's noise are ordinary stores in every launch."""
+    size, random = LEAST_BYTES_PER_CORE, np.random.default_rng(seed)
+
+    def body(world: InprocWorld) -> None:
+        rank = _Rank(world, size, {})
+        # Every second round another program has a core, which costs more than the kinds differ by.
+        rounds = dict.fromkeys(Past, 0)
+
+        def timed(plan: Made, n: int) -> Floats:
+            _, past = plan
+            rounds[past] += 1
+            slow = 1.5 if past is Past.ALL and rounds[past] % 2 else 1.0
+            noise = 1 + 0.01 * random.standard_normal(n)
+            return noise * slow * (share if past is Past.ALL else 1.0)
+
+        maker = Maker(_all_but_read, rank.find, rank.make, timed)
+        _, past = with_best_stores(_flow(1, size, OWN), ITEM, 1, world, rank.known, maker)
+        assert past is Past.NONE and max(rounds.values()) <= 5
+
+    run(1, body, deadline=60)
+
+
+SHARE = st.sampled_from([1.0, 0.96, 0.9, 2.0])
+
+
+@given(st.lists(st.tuples(SHARE, SHARE, SHARE), min_size=5, max_size=5))
+def test_five_rounds_always_decide(rounds: list[tuple[float, float, float]]) -> None:
+    """Rule: a kind is taken that won four rounds of five against the kind before it."""
+    best = 0
+    for kind in (1, 2):
+        if sum(one[kind] < 0.95 * one[best] for one in rounds) >= 4:
+            best = kind
+    assert stores._best(rounds) == best
+    assert {stores._best(rounds[:n]) for n in range(1, 5)} <= {None, best}
+    assert stores._best(rounds[:1]) is None
+
+
 def test_of_a_large_plan_a_part_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: what is carried out to choose is bounded; the plan is the whole one all the same."""
     most = 32 << 20  # of memory that a test may take

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,8 @@ import native
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.plan import Plan
+from collectives.execution.shm import transport as transport_module
+from collectives.execution.shm.memory import Memory
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.transport import LibraryCall, Start
 from collectives.schedule.catalogue import build, spec
@@ -52,6 +56,68 @@ def _run(nranks: int, crowded: bool, cases: list[Case], sharing: bool = False) -
         transport.close()
 
     run(nranks, rank, deadline=200)
+
+
+@pytest.mark.parametrize(("who", "what"), [(0, "allocate"), (1, "attach")])
+def test_memory_that_a_rank_does_not_get_is_refused_on_all(
+    who: int, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: where one rank gets or maps no memory, no other waits for it; all raise the reason."""
+
+    def rank(world: InprocWorld) -> None:
+        transport = ShmTransport(world)
+
+        def refuse(_: object) -> None:
+            raise Unavailable("there is none")
+
+        if world.rank == who:
+            monkeypatch.setattr(transport.memory, what, refuse)
+        with pytest.raises(Unavailable, match="there is none"):
+            transport.common(64)
+        transport.close()
+
+    run(3, rank, deadline=20)
+
+
+def test_memory_that_all_have_mapped_takes_no_open_file() -> None:
+    """Rule: plans may be more than a process may have open files."""
+
+    def rank(world: InprocWorld) -> None:
+        transport = ShmTransport(world)
+        world.barrier()
+        files = len(list(Path("/proc/self/fd").iterdir()))
+        world.barrier()
+        lines = [transport.common(64) for _ in range(10)]
+        now = len(list(Path("/proc/self/fd").iterdir()))
+        assert now <= files + 2, "two ranks may be listing"
+        world.barrier()
+        lines[0][:] = 7
+        del lines
+        transport.close()
+
+    run(2, rank, deadline=20)
+
+
+def test_no_other_file_is_taken_for_a_ranks_memory() -> None:
+    """Rule: a process id of another container may be that of a stranger here, whose files stay."""
+    mine, stranger = Memory(), Memory()
+    segment, other = mine.allocate(100), stranger.allocate(100)
+    where = mine.describe(segment.key)
+    assert mine.attach(where).size == segment.array.size
+    with pytest.raises(Unavailable, match="a file of another process"):
+        mine.attach({**where, "fd": stranger.describe(other.key)["fd"]})
+
+
+def test_processes_of_other_containers_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: only where ids mean the same processes does the end of one end a wait."""
+    monkeypatch.setattr(transport_module, "_pid_namespace", threading.get_ident)
+
+    def rank(world: InprocWorld) -> list[int]:
+        transport = ShmTransport(world)
+        transport.close()
+        return transport.pids
+
+    assert run(2, rank, deadline=20) == [[os.getpid(), 0], [0, os.getpid()]]
 
 
 @_turns((False, 1), (False, 2), (False, 3), (True, 8))

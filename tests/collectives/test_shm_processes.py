@@ -26,11 +26,15 @@ def test_processes_share_their_buffers(mpi: Mpi, run: Run, ranks: int) -> None:
 def test_windows_serve_where_proc_does_not(mpi: Mpi, run: Run) -> None:
     """Rule: MPI-3 shared windows carry the same plans, on request or where /proc hides others.
 
+    Each rank's part begins at a page.
+
     That they are taken where /proc hides others is no matter of the MPI.
     """
     # What hides /proc stays, so that it comes last.
     memories = ("windows", "hidden") if mpi.name == "mpich" else ("windows",)
-    ended = together(run, mpi, 3, *([SCRIPT, "right", m] for m in memories))
+    ways = [["windows"], *(["right", memory] for memory in memories)]
+    looked, *ended = together(run, mpi, 3, *([SCRIPT, *way] for way in ways))
+    assert looked.returncode == 0, looked.stderr
     for done in ended:
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("right ")

@@ -75,6 +75,12 @@ def check_windows(world: MpiWorld) -> None:
     memory.close()
 
 
+def check_splits(world: MpiWorld) -> None:
+    """A world that is closed gives its communicators back: MPICH has about 2,000."""
+    for _ in range(750):
+        world.split(0, world.rank).close()
+
+
 def check_calls(world: MpiWorld) -> None:
     """The extension's calls of MPI's collectives do what mpi4py's do, on both kinds of handles."""
     for name in collectives():
@@ -127,10 +133,14 @@ def check_ends(world: MpiWorld) -> None:
     assert lonely.waiting() is None
     _interrupted(lambda: seen.append(lonely.waiting()), lonely)
     assert seen == [0], "the watchdog asks for whom a rank waits"
+    assert lonely.waiting() is None, "a wait that was ended is over"
     endless = bind_calls(alone, [alone.comm.Barrier])
     spans = endless.spans(5, Start(alone.barrier, slower=0.5))
     assert len(spans.begins) == len(spans.ends) == 5 and min(spans.seconds) > 0
     _interrupted(lambda: None, lambda: endless.spans(2**30, Start(alone.barrier, loop=True)))
+    late = time.perf_counter() + 20
+    _interrupted(lambda: None, lambda: endless.spans(1, Start(alone.barrier, [late])))
+    assert time.perf_counter() < late, "a signal ends the wait for a time, too"
 
 
 def _message(world: MpiWorld, values: NDArray[np.int32], way: str) -> BoundMessage:
@@ -176,6 +186,7 @@ if __name__ == "__main__":
     mpi = MpiWorld()
     check(mpi)
     check_windows(mpi)
+    check_splits(mpi)
     if load() is not None:
         check_calls(mpi)
         check_ends(mpi)

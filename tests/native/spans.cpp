@@ -22,7 +22,7 @@ public:
     void barrier() override { ticks += 10, events += 'b'; }
 
 protected:
-    void until(double time) const override {
+    void until(double time) override {
         while (busbar::now() < time) {
         }
     }

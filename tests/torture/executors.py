@@ -149,6 +149,15 @@ NATIVE: dict[str, Mutant] = {
             )
         ],
     ),
+    "a rank leaves without release": Mutant(
+        "native/src/watch.hpp",
+        [
+            (
+                "life_[rank_].word.value.store(1, std::memory_order_release)",
+                "life_[rank_].word.value.store(1, std::memory_order_relaxed)",
+            )
+        ],
+    ),
     "a word is waited for without acquire": Mutant(
         "native/src/watch.hpp",
         [

@@ -21,7 +21,7 @@ from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.program import bind, staging_bytes
 from collectives.execution.gpu.transport import GpuTransport
 from collectives.execution.mpi.library import library_calls
-from collectives.execution.mpi.transport import TAGS
+from collectives.execution.mpi.transport import MOST_BYTES, TAGS
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program
 from collectives.execution.transport import CallList, LibraryCall
@@ -64,11 +64,16 @@ class _DeviceAction(CallList):
 
 
 class _Message(NamedTuple):
-    """A request, and for staged messages the copy before it or after it."""
+    """The requests of a message, and for staged messages the copy before or after them."""
 
-    request: Any
+    requests: list[Any]
     before: Call | None
     after: Call | None
+
+
+def _pieces(memory: Any) -> list[Any]:
+    """The pieces of a message's bytes; both ends cut it alike."""
+    return [memory[at : at + MOST_BYTES] for at in range(0, memory.nbytes, MOST_BYTES)]
 
 
 class MpiDeviceTransport(GpuTransport):
@@ -108,7 +113,12 @@ class MpiDeviceTransport(GpuTransport):
         itemsize = next(iter(buffers.values())).itemsize
         self._requests, self._moved = [], [0, 0]
         room = self.device.allocate(staging_bytes(program, itemsize))
-        calls = bind(self, program, buffers, room, op)
+        try:
+            calls = bind(self, program, buffers, room, op)
+        except BaseException:
+            for request in self._requests:
+                request.Free()
+            raise
         return _DeviceAction(self.lane, calls, self._requests, self._moved, (buffers, room))
 
     def library(self, call: LibraryCall) -> _DeviceAction:
@@ -128,13 +138,16 @@ class MpiDeviceTransport(GpuTransport):
         )
 
     def _mirrored(self, buffers: Any) -> tuple[dict[Buffer, Any], list[Call], list[Call]]:
-        """Host memory for ``in`` and ``out``, overlapping if they do, and the copies both ways."""
+        """Host memory for ``in`` and ``out``, overlapping if they do; copies of ``in`` and ``out``.
+
+        ``in`` is copied to the host before the collective, ``out`` to the device after it, as an
+        application would stage it. MPI writes all of ``out``, or in place ``in`` has the rest.
+        """
         low = min(a.address for a in buffers.values())
         high = max(a.address + a.nbytes for a in buffers.values())
         apart = sum(a.nbytes for a in buffers.values()) <= high - low
         host: dict[Buffer, Any] = {}
         shared = None if apart else self.device.pinned(high - low)
-        before, after = list[Call](), list[Call]()
         for buffer, array in buffers.items():
             start = array.address - low
             own = (
@@ -143,9 +156,10 @@ class MpiDeviceTransport(GpuTransport):
                 else shared[start : start + array.nbytes]
             )
             host[buffer] = own.view(array.dtype)
-            before.append(self._enqueue(own.ctypes.data, array.address, array.nbytes))
-            after.append(self._enqueue(array.address, own.ctypes.data, array.nbytes))
-        return host, before, after
+        source, target = buffers[Buffer.IN], buffers[Buffer.OUT]
+        before = self._enqueue(host[Buffer.IN].ctypes.data, source.address, source.nbytes)
+        after = self._enqueue(target.address, host[Buffer.OUT].ctypes.data, target.nbytes)
+        return host, [before], [after]
 
     def _enqueue(self, target: int, source: int, nbytes: int) -> Call:
         device, stream = self.device, self.lane.stream
@@ -170,20 +184,22 @@ class MpiDeviceTransport(GpuTransport):
         """See `collectives.execution.gpu.program.Port`."""
         self._moved[0] += view.nbytes
         memory, host = self._memory(view)
-        request = self.world.comm.Send_init([memory, self.world.mpi.BYTE], peer, self._tag(1, peer))
+        init, byte = self.world.comm.Send_init, self.world.mpi.BYTE
+        requests = [init([piece, byte], peer, self._tag(1, peer)) for piece in _pieces(memory)]
         before = None if host is None else self._enqueue(host, view.address, view.nbytes)
-        return self._add_request(_Message(request, before, None))
+        return self._add_requests(_Message(requests, before, None))
 
     def receive(self, view: DeviceArray, peer: int) -> _Message:
         """See `collectives.execution.gpu.program.Port`."""
         self._moved[1] += view.nbytes
         memory, host = self._memory(view)
-        request = self.world.comm.Recv_init([memory, self.world.mpi.BYTE], peer, self._tag(0, peer))
+        init, byte = self.world.comm.Recv_init, self.world.mpi.BYTE
+        requests = [init([piece, byte], peer, self._tag(0, peer)) for piece in _pieces(memory)]
         after = None if host is None else self._enqueue(view.address, host, view.nbytes)
-        return self._add_request(_Message(request, None, after))
+        return self._add_requests(_Message(requests, None, after))
 
-    def _add_request(self, message: _Message) -> _Message:
-        self._requests.append(message.request)
+    def _add_requests(self, message: _Message) -> _Message:
+        self._requests += message.requests
         return message
 
     def _tag(self, sends: int, peer: int) -> int:
@@ -203,7 +219,7 @@ class MpiDeviceTransport(GpuTransport):
         self._tags.clear()
         before = [m.before for m in messages if m.before is not None]
         after = [m.after for m in messages if m.after is not None]
-        requests = [m.request for m in messages]
+        requests = [request for m in messages for request in m.requests]
         start, wait = self.world.mpi.Prequest.Startall, self.world.mpi.Request.Waitall
 
         def go() -> None:

@@ -147,7 +147,11 @@ class MpiWorld:
 
     def split(self, color: int, key: int) -> MpiWorld:
         """See `World.split`."""
-        return self._subworld(self.comm.Split(color, key))
+        comm = self.comm.Split(color, key)
+        try:
+            return self._subworld(comm)
+        finally:
+            comm.Free()  # the world has duplicates of it
 
     def _subworld(self, comm: Any) -> MpiWorld:
         """A world of some of these ranks, with the same thread level."""
@@ -169,6 +173,14 @@ class MpiWorld:
     def goes_on(self) -> bool:
         """True if MPI lets ranks go on when one has failed: ``mpirun --with-ft ulfm``."""
         return os.environ.get(_TOLERANT) == "1"
+
+    def close(self) -> None:
+        """Free the communicators of this world. All its ranks call this together.
+
+        An MPI library has a limited number of communicators (MPICH about 2,000).
+        """
+        self.comm.Free()
+        self._alarm.Free()
 
     def abort(self, status: int) -> None:
         """See `World.abort`."""

@@ -8,6 +8,7 @@ native/src/plans.hpp lays them out.
 
 from __future__ import annotations
 
+import errno
 import os
 import weakref
 from collections.abc import Mapping
@@ -82,9 +83,17 @@ class Memory:
         return Segment(key, array)
 
     def _forget(self, key: int) -> None:
-        fd, _ = self._fds.pop(key)
+        self.close_file(key)
         del self._own[key]
-        os.close(fd)
+
+    def close_file(self, key: int) -> None:
+        """Close a segment's file, so that no more ranks can attach it; mappings of it stay.
+
+        A process may have 1,024 open files, and some runs have more plans.
+        """
+        fd, _ = self._fds.pop(key, (-1, 0))
+        if fd >= 0:
+            os.close(fd)
 
     def locate(self, array: NDArray[np.generic]) -> tuple[int, int]:
         """The key of the segment that contains an array, and the array's offset in bytes.
@@ -112,14 +121,23 @@ class Memory:
     def describe(self, key: int) -> dict[str, int]:
         """A description of a segment as JSON, with which another rank can `attach` it."""
         fd, size = self._fds[key]
-        return {"pid": os.getpid(), "fd": fd, "nbytes": size}
+        about = os.fstat(fd)
+        which = {"device": about.st_dev, "inode": about.st_ino}
+        return {"pid": os.getpid(), "fd": fd, "nbytes": size, **which}
 
     def attach(self, where: Mapping[str, int]) -> Bytes:
-        """Map another rank's segment. Raises Unavailable if ``/proc`` does not permit it."""
+        """Map another rank's segment.
+
+        Raises Unavailable if ``/proc`` does not permit it, or has another process by that number:
+        one in the same container as this rank, if the other rank is in another container.
+        """
         path = f"/proc/{int(where['pid'])}/fd/{int(where['fd'])}"
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
+                about = os.fstat(fd)
+                if (about.st_dev, about.st_ino) != (where["device"], where["inode"]):
+                    raise OSError(errno.ESRCH, "it is a file of another process")
                 return _mapped(fd, int(where["nbytes"]), False)
             finally:
                 os.close(fd)
@@ -173,8 +191,3 @@ def traffic(lines: Array, nranks: int) -> ByteCounts:
     rows = lines[_control_bytes(nranks) : plan_bytes(nranks)].view(np.uint64)
     loads, stores = rows.reshape(2, nranks, -1)[:, :, :nranks]
     return ByteCounts(loads, stores)
-
-
-def words(lines: Array) -> NDArray[np.uint64]:
-    """The first word of each line of a control segment."""
-    return lines[: len(lines) // LINE * LINE].view(np.uint64)[:: LINE // 8]

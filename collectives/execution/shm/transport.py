@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary, finalize
 
@@ -20,7 +21,7 @@ from collectives.execution.program import Program
 from collectives.execution.roofline import typical
 from collectives.execution.shm.affinity import cores_of, yield_group
 from collectives.execution.shm.bound import BoundProgram
-from collectives.execution.shm.memory import LINE, plan_bytes, words
+from collectives.execution.shm.memory import LINE, Segment, plan_bytes
 from collectives.execution.shm.one_sided import one_sided
 from collectives.execution.shm.stores import Past
 from collectives.execution.shm.windows import sharing
@@ -81,28 +82,51 @@ class ShmTransport(Transport):
         self._allocated = 0
         self.known_stores: dict[Hashable, Past] = {}
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
-        mine = {"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0)), "group": yield_group()}
+        mine = {
+            "pid": os.getpid(),
+            "namespace": _pid_namespace(),
+            "cpus": sorted(os.sched_getaffinity(0)),
+            "group": yield_group(),
+        }
         everyone = world.gather(mine)
-        self.pids = [int(one["pid"]) for one in everyone]
+        # Here the process id of a rank in another container is no process, or one of a stranger.
+        self.pids = [
+            int(one["pid"]) if one["namespace"] == mine["namespace"] else 0 for one in everyone
+        ]
         self.cores = cores_of([one["cpus"] for one in everyone])
         crowded = world.size > self.cores
         # Whether a rank that yields passes its core on to another rank.
         self.yields = crowded and len({one["group"] for one in everyone}) == 1
         self._life = self.common(world.size * LINE)
-        # Also runs when the interpreter exits: a rank that exits without it counts as dead.
-        self._leave = finalize(self, _leave, words(self._life), world.rank)
         life = int(self._life.ctypes.data)
         self.watch: Watch = _core.Watch(world.rank, life, self.pids, crowded, deadline)
+        # Also runs when the interpreter exits: a rank that exits without it counts as dead.
+        self._leave = finalize(self, _leave, self.watch, self._life)
 
     def common(self, nbytes: int) -> Array:
-        """Zeroed memory of rank 0 that all ranks share. All ranks call this together."""
-        first = self.world.rank == 0
-        mine = None
+        """Zeroed memory of rank 0 that all ranks share. All ranks call this together.
+
+        Raises Unavailable, on all ranks, if rank 0 gets no memory or a rank cannot map it.
+        """
+        first, why = self.world.rank == 0, ""
+        mine: Segment | None = None
         if first or self.memory.collective:
-            mine = self.memory.allocate(nbytes if first else 0)
+            try:
+                mine = self.memory.allocate(nbytes if first else 0)
+            except Unavailable as error:
+                why = str(error)
         where = self.world.broadcast(mine and self.memory.describe(mine.key))
-        array = mine.array if mine and first else self.memory.attach(where)
-        self.world.barrier()
+        array = mine.array if mine and first else None
+        if where is not None and array is None:
+            try:
+                array = self.memory.attach(where)
+            except Unavailable as error:
+                why = str(error)
+        reasons = sorted(filter(None, self.world.gather(why)))
+        if mine:
+            self.memory.close_file(mine.key)
+        if array is None or reasons:
+            raise Unavailable(reasons[0])
         return array
 
     def attach(self, rank: int, key: int, where: Mapping[str, int]) -> Array:
@@ -167,5 +191,14 @@ class ShmTransport(Transport):
         self.memory.close()
 
 
-def _leave(lives: Array, rank: int) -> None:
-    lives[rank] = 1
+def _leave(watch: Watch, life: Array) -> None:
+    """Mark this rank as left; ``life`` keeps the memory mapped until then."""
+    watch.leave()
+
+
+def _pid_namespace() -> int:
+    """A number for this process's namespace of process ids; 0 if it is not known."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0

@@ -19,6 +19,9 @@ from collectives.execution.shm.memory import Memory, Segment
 from collectives.execution.world import Json, World
 
 MEMORIES = ("auto", "memfd", "windows")
+# Each rank's part begins at a multiple of this. MPI promises no alignment: by default parts follow
+# each other without gaps. A page's bytes have the same place in it in every process.
+_PAGE = 4096
 
 
 class Windows(Memory):
@@ -36,40 +39,57 @@ class Windows(Memory):
         super().__init__()
         self._world = world
         self._windows: dict[int, Any] = {}
+        # Of each window, the first byte of this rank's part, and the part's bytes.
+        self._parts: dict[int, tuple[int, int]] = {}
         # The number of arrays of this rank that view each window, including other ranks' parts.
         self._looks: Counter[int] = Counter()
 
-    def _look(self, key: int, rank: int) -> NDArray[np.uint8]:
+    def _look(self, key: int, rank: int, begin: int, nbytes: int) -> NDArray[np.uint8]:
+        """View ``nbytes`` of a rank's part, from ``begin`` on."""
         buffer, _ = self._windows[key].Shared_query(rank)
-        array = np.frombuffer(buffer, np.uint8)
+        array = np.frombuffer(buffer, np.uint8, nbytes, begin)
         self._looks[key] += 1
         weakref.finalize(array, self._looks.subtract, (key,))
         return array
 
     def allocate(self, nbytes: int) -> Segment:
-        """Zeroed memory. All ranks call this together."""
+        """Zeroed memory from the begin of a page on. All ranks call this together."""
         key, self._count = self._count, self._count + 1
-        win = self._world.mpi.Win
-        self._windows[key] = win.Allocate_shared(max(nbytes, 1), 1, comm=self._world.comm)
-        array = self._look(key, self._world.rank)
+        mpi, room = self._world.mpi, max(nbytes, 1)
+        info = mpi.Info.Create({"alloc_shared_noncontig": "true"})
+        try:
+            self._windows[key] = mpi.Win.Allocate_shared(
+                room + _PAGE - 1, 1, info, comm=self._world.comm
+            )
+        finally:
+            info.Free()
+        buffer, _ = self._windows[key].Shared_query(self._world.rank)
+        begin = -int(np.frombuffer(buffer, np.uint8).ctypes.data) % _PAGE
+        self._parts[key] = begin, room
+        array = self._look(key, self._world.rank, begin, room)
         array[:] = 0
         self._own[key] = weakref.ref(array)
         return Segment(key, array)
 
     def describe(self, key: int) -> dict[str, int]:
         """A description of a segment, with which another rank can `attach` it."""
-        return {"rank": self._world.rank, "key": key}
+        begin, nbytes = self._parts[key]
+        return {"rank": self._world.rank, "key": key, "begin": begin, "nbytes": nbytes}
+
+    def close_file(self, key: int) -> None:
+        """Do nothing: a window has no file of ours."""
 
     def attach(self, where: Mapping[str, int]) -> NDArray[np.uint8]:
         """Another rank's part of a window."""
-        return self._look(int(where["key"]), int(where["rank"]))
+        key, rank, begin, nbytes = (int(where[n]) for n in ("key", "rank", "begin", "nbytes"))
+        return self._look(key, rank, begin, nbytes)
 
     def trim(self) -> None:
         """Free windows that no rank views any more. All ranks call this together."""
         idle = [key for key in self._windows if not self._looks[key]]
         for key in sorted(set(idle).intersection(*self._world.gather(idle))):
             self._windows.pop(key).Free()
-            del self._own[key], self._looks[key]
+            del self._own[key], self._looks[key], self._parts[key]
 
     def close(self) -> None:
         """Free all windows. All ranks call this together."""
@@ -77,6 +97,7 @@ class Windows(Memory):
         for window in self._windows.values():
             window.Free()
         self._windows.clear()
+        self._parts.clear()
 
 
 def sharing(world: World, memory: str) -> Memory:

@@ -158,6 +158,13 @@ def over_own_memory(graph: DependenceGraph, scale: int, in_place: bool) -> Depen
     return replace(graph, works=tuple(works), aligned=False, order=order)
 
 
+def _own_memory(transport: HostTransport, nbytes: int) -> Array:
+    """Memory for one rank, which other ranks need not ask for; its pages are touched here."""
+    if transport.memory.collective:
+        return np.ones(nbytes, np.uint8)
+    return transport.allocate(nbytes)
+
+
 class OwnSweep:
     """The sweep that a collective is compared with; see docs/measuring-limit.md.
 
@@ -189,7 +196,7 @@ class OwnSweep:
                 ),
                 default=0,
             )
-            self._memory.append(array if array.nbytes >= needed else transport.allocate(needed))
+            self._memory.append(array if array.nbytes >= needed else _own_memory(transport, needed))
 
     def address(self, place: Place) -> int:
         """Where a place lies in this process."""

@@ -41,12 +41,16 @@ class ShmMpiTransport(Transport):
         node = world.nodes[world.rank]
         self._members = [rank for rank, other in enumerate(world.nodes) if other == node]
         _agree(world, native.why_not())
-        inner, why = world.split(node, world.rank), ""
+        self._inner, why = world.split(node, world.rank), ""
         try:
-            self._host = ShmTransport(inner, deadline=deadline)
+            self._host = ShmTransport(self._inner, deadline=deadline)
         except Unavailable as error:
             why = str(error)
-        _agree(world, why)
+        try:
+            _agree(world, why)
+        except Unavailable:
+            self._inner.close()
+            raise
         self.action_facts: Mapping[str, Json] = {}
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
@@ -129,11 +133,13 @@ class ShmMpiTransport(Transport):
             max(number for _, _, number in everyone) + 2,
             {peer: iter(arrays) for peer, arrays in messages.items()},
         )
-        return near, (lines, messages)
+        # The host's transport, too: its memory says which ranks have left.
+        return near, (self._host, lines, messages)
 
     def close(self) -> None:
-        """See `Transport.close`."""
+        """See `Transport.close`. All ranks call this together."""
         self._host.close()
+        self._inner.close()
 
 
 def _agree(world: MpiWorld, why: str) -> None:

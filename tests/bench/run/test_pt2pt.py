@@ -17,7 +17,7 @@ from collectives.schedule.dtypes import dtype
 from reports.readers.codec import measurements
 from reports.readers.reading import parse as parse_log
 from reports.readers.reading import read
-from reports.records.measurement import Record
+from reports.records.measurement import GpuSample, Record
 from tests.conftest import Mpi, Run, good, on_threads, table_rows
 from tests.slow_ends import HELD, slower_ends
 from tests.together import together
@@ -92,13 +92,21 @@ def test_more_pairs_than_ranks_are_refused() -> None:
 
 
 def test_a_row_times_one_of_what_an_iteration_holds() -> None:
-    """Rule: times, also every rank's own, are those of one message; counts are of iterations."""
+    """Rule: times, also every rank's own, and joules are those of one message.
+
+    Counts of bytes are of iterations.
+    """
     times = (64e-6, 128e-6)
     whole = Record(times_s=times, warm_up_s=times, per_rank_s=(times,), sent_bytes=64, wrong=0)
     one = each(whole, 64)
     assert one.times_s == (1e-6, 2e-6) == one.per_rank_s[0] == one.warm_up_s
     assert one.sent_bytes is None and one.wrong == 0 and one.per_iteration == 64
     assert each(whole, 1) == whole
+    silent = GpuSample(operations=5)
+    whole = Record(gpus=(GpuSample(operations=5, energy_j=640.0, energy_per_op_j=128.0), silent))
+    loud, silent = each(whole, 64).gpus
+    assert (loud.operations, loud.energy_j, loud.energy_per_op_j) == (320, 640.0, 2.0)
+    assert (silent.operations, silent.energy_per_op_j) == (320, None)
 
 
 def test_osus_logs_have_the_same_names() -> None:
