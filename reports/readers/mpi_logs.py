@@ -63,7 +63,7 @@ def _oneccl_row(
     counts = [cells.get("#bytes", ""), cells.get("#repetitions", "")]
     if not all(cell.isdecimal() and len(cell) < 19 for cell in counts):
         return f"{' and '.join(counts)!r} are no size and no number of repetitions"
-    times: dict[str, float] = {}
+    times: dict[str, Any] = {}
     for column, cell in cells.items():
         if column.startswith("#"):
             continue
