@@ -47,7 +47,7 @@ from topology.model.measured import (
     Samples,
     estimate,
     isolated,
-    repetitions,
+    pace,
     rounds,
     sizes,
     with_cpus,
@@ -72,7 +72,12 @@ class PairTimer:
         self._memory: tuple[NDArray[np.uint8], NDArray[np.uint8]] | tuple[()] = ()
 
     def times(
-        self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
+        self,
+        quantity: str,
+        pairs: Sequence[Pair],
+        nbytes: int,
+        repetitions: int,
+        trips: int = TRIPS,
     ) -> list[float]:
         """Time exchanges within disjoint pairs at once; returns the seconds of each repetition.
 
@@ -82,12 +87,13 @@ class PairTimer:
         message there and one back; of a bandwidth it is a window of messages
         (`bench.links.exchange.pattern`). The first rank of a pair gets the seconds of each
         repetition, and all other ranks an empty list. They are those of the slower rank of the
-        pair; of the quantity ``first``, those of the slowest of all ranks.
+        pair; of the quantity ``first``, those of the slowest of all ranks. ``trips``: consecutive
+        exchanges in an iteration, of quantities that have several.
         """
         if quantity == "trip":
-            return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]
+            return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions, trips)]
         world = self._world
-        own, trips = self._timed(quantity, pairs, nbytes, repetitions)
+        own, trips = self._timed(quantity, pairs, nbytes, repetitions, trips)
         world.rest()  # ranks of no pair leave their cores to those of the pairs
         everyone = world.gather(own)
         for a, b in pairs:
@@ -97,13 +103,13 @@ class PairTimer:
         return []
 
     def _timed(
-        self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
+        self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int, trips: int
     ) -> tuple[list[float], int]:
         """This rank's seconds of each iteration, and the number of exchanges in an iteration."""
         world, transport = self._world, self._transport
         how = pattern(quantity, nbytes)
         # An iteration of data that stays as it is holds one exchange: iterations repeat it anyway.
-        trips = TRIPS if how.chained and quantity != "first" else 1
+        trips = trips if how.chained and quantity != "first" else 1
         schedule, spec = exchange(how, pairs, world.size, trips)
         dtype, operation = (np.float32, op("sum")) if spec.reduces else (np.uint8, None)
         item = np.dtype(dtype).itemsize
@@ -410,10 +416,15 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
     for block in range(BLOCKS):
         for together in run.rounds(block, BLOCKS):
             mine = [pairs.index(pair) for pair in together if pair[0] == world.rank]
+            longest: dict[str, float] = {}
             for row, (name, nbytes) in enumerate(cells):
-                times = run.over.times(name, together, nbytes, _SWEEP_WARMUP + repetitions(nbytes))
+                # On the slowest pair an exchange takes at most twice as long as of half the size.
+                trips, count = pace(nbytes, 2 * longest.get(name, 0.0))
+                times = run.over.times(name, together, nbytes, _SWEEP_WARMUP + count, trips)
+                middle = median(times[_SWEEP_WARMUP:]) if times else 0.0
                 if times:
-                    table[row, block, mine] = median(times[_SWEEP_WARMUP:])
+                    table[row, block, mine] = middle
+                longest[name] = float(world.combine(np.array([middle]), "max")[0])
     whole = world.combine(table.ravel(), "max").reshape(table.shape)
     return {
         (pair, name, nbytes): whole[row, :, column].tolist()

@@ -45,6 +45,7 @@ from topology.model.measured import (
     isolated,
     kind_of_pair,
     matrix,
+    pace,
     rounds,
     slow,
     with_cpus,
@@ -238,6 +239,18 @@ def test_expectation_comes_from_the_map_of_the_host() -> None:
     assert expected(topology, "RANK0", "RANK1") == 10e9
     assert expected(topology, "RANK1", "RANK2") is None
     assert expected(measured({}, cluster()), "RANK0", "RANK3") is None
+
+
+@given(st.integers(3, 28).map(lambda n: 1 << n), st.floats(0, 100))
+def test_a_sweep_ends_also_over_slow_links(nbytes: int, seconds: float) -> None:
+    """A size takes about a second of a block at most, or the least number of exchanges."""
+    usual, fewest = pace(nbytes), (1, 3)
+    trips, count = pace(nbytes, seconds)
+    assert all(
+        least <= n <= most for least, n, most in zip(fewest, (trips, count), usual, strict=True)
+    )
+    assert trips * count * seconds <= 1 or count == 3
+    assert (trips, count) != fewest or usual == fewest or seconds > 0.01
 
 
 @given(st.integers(3, 7), st.floats(0.2, 0.9), st.floats(0.001, 0.04), st.booleans(), st.data())

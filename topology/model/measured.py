@@ -245,6 +245,8 @@ SMALLEST = 8
 #: Number of consecutive round trips, or swaps, in one iteration: they share the cost of the barrier
 #: before it, which ranks leave one after the other.
 TRIPS = 8
+# Seconds that an iteration of several exchanges, and a size, may take in a block.
+_ITERATION_S, _SIZE_S = 0.02, 1.0
 #: Passes through all sizes; the median of each pass is kept.
 BLOCKS = 5
 #: The largest message of a burst, since four messages each way are in flight at once.
@@ -260,9 +262,17 @@ def sizes(quantity: str, most: int) -> tuple[int, ...]:
     return tuple(SMALLEST << i for i in range((last // SMALLEST).bit_length()))
 
 
-def repetitions(nbytes: int) -> int:
-    """How often a size is timed in a block: 40 times when small, 5 times when large."""
-    return max(5, min(40, (8 << 20) // nbytes))
+def pace(nbytes: int, seconds: float = 0.0) -> tuple[int, int]:
+    """Exchanges in an iteration, and iterations in a block: up to `TRIPS`, and 5 to 40 by size.
+
+    ``seconds``: what an exchange is expected to take. Over slow links there are fewer, so that a
+    size takes about a second of a block, but at least three iterations.
+    """
+    count = max(5, min(40, (8 << 20) // nbytes))
+    if not seconds:
+        return TRIPS, count
+    trips = max(1, int(min(TRIPS, _ITERATION_S / seconds)))
+    return trips, max(3, int(min(count, _SIZE_S / (trips * seconds))))
 
 
 class Swept(NamedTuple):
