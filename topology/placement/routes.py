@@ -43,7 +43,7 @@ class GpuRoute:
     ``bandwidth``: bytes per second of its narrowest hop in one direction; 0 if nothing connects the
     two; the measured rate if that is less or the link is assumed. ``hops``: the route from the
     lower to the higher index. ``p2p``: False if a source states that peer access does not work, so
-    that data goes through host memory. ``measured``: the bandwidth is from a measurement.
+    that data goes through host memory.
     """
 
     text: str
@@ -52,7 +52,6 @@ class GpuRoute:
     nvlinks: int
     p2p: bool
     hops: tuple[Hop, ...]
-    measured: bool = False
 
     @property
     def key(self) -> tuple[bool, float, int]:
@@ -70,12 +69,6 @@ class GpuRoute:
         else:
             text = f"{self.text}, {_WORDS[self.level]}"
         return text if self.p2p else f"{text}, without P2P"
-
-    @property
-    def assumed(self) -> bool:
-        """True if the bandwidth is a default because no source knew the link."""
-        narrow = [hop for hop in self.hops if hop.bandwidth == self.bandwidth]
-        return not self.measured and any(hop.assumed for hop in narrow)
 
 
 class GpuRoutes:
@@ -130,16 +123,10 @@ def _route(topology: Topology, a: str, b: str, measured: float | None) -> GpuRou
         return GpuRoute("?", 0.0, None, 0, True, ())
     rate = min(hop.bandwidth for hop in hops)
     guess = any(hop.assumed for hop in hops if hop.bandwidth == rate)
-    decides = measured is not None and (guess or measured < rate)
-    return GpuRoute(
-        relation.text,
-        measured if measured is not None and decides else rate,
-        relation.level,
-        relation.nvlinks,
-        topology.peers(a, b),
-        hops,
-        decides,
-    )
+    if measured is not None and (guess or measured < rate):
+        rate = measured
+    peers = topology.peers(a, b)
+    return GpuRoute(relation.text, rate, relation.level, relation.nvlinks, peers, hops)
 
 
 def _measured(topology: Topology, ids: Sequence[str]) -> dict[tuple[int, int], float]:
