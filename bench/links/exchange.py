@@ -33,7 +33,8 @@ class ExchangePattern:
     ``messages``: per step and direction. ``adds``: received data is added; the sums have no
     meaning. ``answered``: a few bytes are sent back when all messages have arrived.
 
-    Rates are measured only with `bounded` patterns.
+    Rates are measured only where each end waits for a message of the other. Otherwise a sender is
+    done when the socket has its bytes, and a receiver that begins late finds the message there.
     """
 
     both: bool = False
@@ -46,15 +47,6 @@ class ExchangePattern:
     def turns(self) -> bool:
         """True if the ranks send in turn."""
         return self.chained and not self.both
-
-    @property
-    def bounded(self) -> bool:
-        """True if the slower end of an exchange takes at least as long as a message travels.
-
-        It does if each end waits for a message of the other. Otherwise a sender is done when the
-        socket has its bytes, and a receiver that begins late finds the message already there.
-        """
-        return self.both or self.chained or self.answered
 
 
 #: The exchange for each measured quantity, with one message each way; see `pattern` and

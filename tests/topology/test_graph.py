@@ -122,8 +122,8 @@ def test_bandwidths_are_those_nccl_plans_with() -> None:
 def test_a_bottleneck_is_the_slowest_hop_and_says_when_it_is_assumed() -> None:
     """Rule: NVLink pairs go by NVLink, others by the tree, and a bare matrix admits its guesses."""
     topology = _matrix("X NV2 SYS\nNV2 X SYS\nSYS SYS X")
-    assert topology.graph.bottleneck("GPU0", "GPU1").bandwidth == 40e9
-    slow = topology.graph.bottleneck("GPU0", "GPU2")
+    assert min(hop.bandwidth for hop in topology.route("GPU0", "GPU1")) == 40e9
+    slow = min(topology.route("GPU0", "GPU2"), key=lambda hop: hop.bandwidth)
     assert (slow.kind, slow.assumed) == ("cpu", True)
 
 

@@ -282,13 +282,6 @@ class Graph:
         self.topology.device(a), self.topology.device(b)
         return () if a == b else self._nvlink(a, b) or self._over_tree(a, b)
 
-    def bottleneck(self, a: str, b: str) -> Hop:
-        """The slowest hop of the route, the first of equals. Raises ProbeError if a is b."""
-        hops = self.route(a, b)
-        if not hops:
-            raise ProbeError("topology", f"{a} has no route to itself")
-        return min(hops, key=lambda hop: hop.bandwidth)
-
     # -- internals
 
     @cached_property

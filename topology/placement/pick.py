@@ -259,7 +259,7 @@ class Pick:
     ``pairs``: only for that objective. ``busbw``: what all rings of ``rings`` together, or one ring
     if that is more, promise for an all-reduce; for pairs, the rate of a pair; for all-to-all, bus
     bandwidth. ``bottleneck``: of one ring (or of the pattern), ``single`` its rate; None and 0 for
-    one GPU. ``routes``: the hops of the pattern. ``tie``: the ranking criteria after ``busbw``.
+    one GPU. ``routes``: the hops of the pattern.
     """
 
     gpus: tuple[str, ...]
@@ -272,7 +272,6 @@ class Pick:
     routes: tuple[tuple[str, str, GpuRoute], ...]
     grid: Grid | None
     groups: tuple[tuple[str, ...], ...]
-    tie: tuple[tuple[int, ...], int, int, float, int]
 
     @property
     def assumed(self) -> bool:
@@ -482,7 +481,7 @@ class _Homes:
 
 
 def _pick(routes: GpuRoutes, links: DirectedLinks, rated: _Rated, objective: Objective) -> Pick:
-    busbw, tie, candidate, rings = rated
+    busbw, _, candidate, rings = rated
     pattern, members = candidate.order, candidate.members
     order = pattern if objective is Objective.RING else best_order(routes, members, Objective.RING)
     flows = FLOWS[objective](pattern) if len(members) > 1 else []
@@ -500,5 +499,4 @@ def _pick(routes: GpuRoutes, links: DirectedLinks, rated: _Rated, objective: Obj
         tuple((name(a), name(b), routes.between(a, b)) for a, b in flows),
         best_grid(routes, links, order) if len(order) >= 4 else None,
         groups(routes, order),
-        tie,
     )

@@ -45,7 +45,7 @@ class GpuRoute:
     ``bandwidth``: bytes per second of its narrowest hop in one direction; 0 if nothing connects the
     two; the measured rate if that is less or the link is assumed. ``hops``: the route from the
     lower to the higher index. ``p2p``: False if a source states that peer access does not work, so
-    that data goes through host memory. ``measured``: the bandwidth is from a measurement.
+    that data goes through host memory.
     """
 
     text: str
@@ -54,7 +54,6 @@ class GpuRoute:
     nvlinks: int
     p2p: bool
     hops: tuple[Hop, ...]
-    measured: bool = False
 
     @property
     def key(self) -> tuple[bool, float, int]:
@@ -72,12 +71,6 @@ class GpuRoute:
         else:
             text = f"{self.text}, {_WORDS[self.level]}"
         return text if self.p2p else f"{text}, without P2P"
-
-    @property
-    def assumed(self) -> bool:
-        """True if the bandwidth is a default because no source knew the link."""
-        narrow = [hop for hop in self.hops if hop.bandwidth == self.bandwidth]
-        return not self.measured and any(hop.assumed for hop in narrow)
 
 
 class GpuRoutes:
@@ -133,16 +126,10 @@ def _route(topology: Topology, a: str, b: str, measured: float | None) -> GpuRou
     states = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))} - {None}
     rate = min(hop.bandwidth for hop in hops)
     guess = any(hop.assumed for hop in hops if hop.bandwidth == rate)
-    decides = measured is not None and (guess or measured < rate)
-    return GpuRoute(
-        relation.text,
-        measured if measured is not None and decides else rate,
-        relation.level,
-        relation.nvlinks,
-        states <= _P2P_FINE,
-        hops,
-        decides,
-    )
+    if measured is not None and (guess or measured < rate):
+        rate = measured
+    fine = states <= _P2P_FINE
+    return GpuRoute(relation.text, rate, relation.level, relation.nvlinks, fine, hops)
 
 
 def _measured(topology: Topology, ids: Sequence[str]) -> dict[tuple[int, int], float]:
