@@ -121,11 +121,17 @@ def hosts_launcher(
     srun = shutil.which("srun") if env.get("SLURM_JOB_ID") else None
     names = ",".join(hosts)
     if srun is not None:
-        place = [f"--nodefile={file}"]
-        if file is None:
-            place = [f"--nodelist={names}", f"--nodes={len(hosts)}"]
-            # Where Slurm packs nodes (CR_Pack_Nodes), the first host would get nearly all ranks.
-            place.append(f"--ntasks-per-node={-(-ranks // len(hosts))}")
+        place = [f"--nodelist={names}"]
+        count = len(hosts)
+        if file is not None:
+            lines = file.read_text(errors="replace").splitlines()
+            listed = {words[0] for line in lines if (words := line.partition("#")[0].split())}
+            place = [f"--nodefile={file}"]
+            count = 0 if any("[" in name for name in listed) else len(listed)
+        if count:
+            # Without these a step has all nodes of the job, and where Slurm packs nodes
+            # (CR_Pack_Nodes) the first one gets nearly all ranks.
+            place += [f"--nodes={count}", f"--ntasks-per-node={-(-ranks // count)}"]
         return [srun, *place, f"--ntasks={ranks}", "--kill-on-bad-exit=1"], dict(env)
     if mpirun is None:
         raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -28,13 +29,15 @@ _MOST_WORD = 1 << 17
 class Launcher(NamedTuple):
     """A program that starts ranks. ``kind``: one of `KINDS`; ``program``: its path or name.
 
-    ``open_mpi``: True for Open MPI's mpirun. ``more``: extra words after the program.
+    ``open_mpi``: True for Open MPI's mpirun. ``more``: extra words after the program. ``cpus``: the
+    fewest CPUs that a Slurm job has on a node; 0 if not known.
     """
 
     kind: str
     program: str
     open_mpi: bool = False
     more: tuple[str, ...] = ()
+    cpus: int = 0
 
     @property
     def can_join(self) -> bool:
@@ -55,6 +58,8 @@ class Launcher(NamedTuple):
             own = [f"--nodes={len(hosts)}", f"--ntasks={total}", f"--nodelist={names}"]
             own += [f"--ntasks-per-node={ranks}", "--distribution=block"]
             own += ["--overlap", "--kill-on-bad-exit=1"]
+            # srun refuses more ranks than CPUs, and a job may have one CPU on each node.
+            own += ["--overcommit"] if 0 < self.cpus < ranks else []
         elif self.kind == SSH:
             own = ["-oBatchMode=yes", hosts[0]]
             # Without exec, a shell would remain as the worker's parent.
@@ -87,7 +92,7 @@ def choose(kind: str | None, more: Sequence[str], ssh: str, env: Mapping[str, st
     if kind == SRUN:
         if not env.get("SLURM_JOB_ID"):
             raise Unsupported("--launcher srun: this is no Slurm job; start it in salloc or sbatch")
-        return Launcher(SRUN, _on_path(SRUN), more=tuple(more))
+        return Launcher(SRUN, _on_path(SRUN), more=tuple(more), cpus=_fewest_cpus(env))
     if kind == SSH:
         return Launcher(SSH, _on_path(ssh), more=tuple(more))
     library = library_version(load_mpi())
@@ -95,6 +100,12 @@ def choose(kind: str | None, more: Sequence[str], ssh: str, env: Mapping[str, st
     if mpirun is None:
         raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
     return Launcher(MPIRUN, mpirun, "Open MPI" in library, tuple(more))
+
+
+def _fewest_cpus(env: Mapping[str, str]) -> int:
+    """The fewest CPUs of this Slurm job on a node, from text such as ``72(x2),36``; else 0."""
+    counts = re.findall(r"(?:^|,)(\d{1,6})", env.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    return min(map(int, counts), default=0)
 
 
 def _on_path(program: str) -> str:

@@ -56,6 +56,27 @@ def test_srun_outside_a_job_is_refused() -> None:
         choose(SRUN, (), "ssh", {})
 
 
+@pytest.mark.parametrize(
+    ("cpus", "ranks", "over"),
+    [
+        ("1(x3)", 2, True),
+        ("64(x2),1", 2, True),
+        ("64(x2),2", 2, False),
+        ("4", 8, True),
+        ("", 2, False),
+    ],
+)
+def test_a_job_with_fewer_cpus_than_ranks_is_no_fault_of_its_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpus: str, ranks: int, over: bool
+) -> None:
+    """Rule: srun may put two ranks on a node's only CPU; else every host alone would fail."""
+    (tmp_path / "srun").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    env = {"SLURM_JOB_ID": "1", "SLURM_JOB_CPUS_PER_NODE": cpus}
+    words = choose(None, (), "ssh", env).words(("a",), ranks, WORKER)
+    assert ("--overcommit" in words) == over
+
+
 def test_hosts_of_a_batch_job_count_once(tmp_path: Path) -> None:
     """PBS repeats a host for each of its slots; of a file that a user wrote that is refused."""
     path = tmp_path / "nodes"

@@ -53,6 +53,9 @@ def test_hosts_are_said_in_the_words_of_the_launcher(
     srun, last = f"{tmp_path}/srun", "--ntasks=4 --kill-on-bad-exit=1"
     place = "--nodelist=a,b --nodes=2 --ntasks-per-node=2"  # as many on each, however Slurm packs
     assert words("MPICH 5", hosts) == f"{srun} {place} {last}"
+    each = "--nodes=2 --ntasks-per-node=2"  # else srun takes other nodes of the job, too
+    assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {each} {last}"
+    file.write_text("a[1-2]\n")
     assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {last}"
 
 
