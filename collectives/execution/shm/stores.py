@@ -3,9 +3,10 @@
 A non-temporal store does not read the line before writing it, but leaves nothing in the cache.
 Which matters more depends on machine, size, ranks and passes (docs/shared-memory.md).
 
-All kinds are timed in turn, in two to five rounds. A kind with more non-temporal stores is chosen
-only if it needs at most 0.95 of the time in four rounds, before two in which it does not. Where
-kinds differ by less than the noise, the choice is so the same in every launch: ordinary stores.
+All kinds are timed in turn, in at most five rounds. A kind with more non-temporal stores is chosen
+only if it needs less than 0.95 of the time in each round; the trial ends with the first round in
+which none does. So where kinds differ by less than the noise, every launch of the same sizes on the
+same caches has ordinary stores. A program that disturbs a whole trial can still change the choice.
 """
 
 from __future__ import annotations
@@ -32,9 +33,8 @@ MOST_BYTES_PER_CORE = 256 << 20
 # Choose more non-temporal stores only if they need at most this share of the time: the code that
 # follows finds less of the result in a cache then.
 _GAIN = 0.95
-# In so many rounds, and the other kind in not more than `_LOST`: a difference that is smaller than
-# the noise of the trial never changes the choice.
-_WON, _LOST = 4, 1
+# In each of so many rounds, so that a difference below the noise of the trial changes nothing.
+_ROUNDS = 5
 # If less of the bytes goes to a rank's own memory, `Past.OTHERS` is as good as `Past.ALL`.
 _OWN_SHARE = 0.2
 
@@ -120,11 +120,10 @@ def _best(rounds: Sequence[Sequence[float]]) -> int | None:
     """
     best = 0
     for kind in range(1, len(rounds[0])):
-        won = sum(seconds[kind] < _GAIN * seconds[best] for seconds in rounds)
-        if won >= _WON:
+        if all(seconds[kind] < _GAIN * seconds[best] for seconds in rounds):
+            if len(rounds) < _ROUNDS:
+                return None
             best = kind
-        elif len(rounds) - won <= _LOST:
-            return None
     return best
 
 
