@@ -13,7 +13,8 @@ import pytest
 
 from bench.launch.control_socket import step
 from bench.run.watchdog import Watchdog
-from bench.steps.server.trainer_hooks import GradientFunction, OnesTrainer
+from bench.steps.server.loops import ServerLoop
+from bench.steps.server.trainer_hooks import GradientFunction, OnesTrainer, Vector
 from reports.readers.codec import measurements
 from tests.command import reports_main
 from tests.conftest import LIMIT_S, Mpi, Run, called, environment, thorough
@@ -106,14 +107,24 @@ def test_an_error_of_a_learner_ends_the_run(update: str, monkeypatch: pytest.Mon
     make = OnesTrainer.gradient_function
 
     def fail(self: OnesTrainer, learner: int) -> GradientFunction:
-        if learner == 1:
+        def gradient(weights: Vector, version: int) -> Vector:
             raise MemoryError("no memory")
-        return make(self, learner)
+
+        return gradient if learner == 1 else make(self, learner)
+
+    lost: list[tuple[int, str]] = []
+    drop = ServerLoop._drop
+
+    def note(self: ServerLoop, learner: int, reason: str) -> None:
+        lost.append((learner, reason))
+        drop(self, learner, reason)
 
     monkeypatch.setattr(OnesTrainer, "gradient_function", fail)
+    monkeypatch.setattr(ServerLoop, "_drop", note)
     words = ("--threads", "3", "--model", "toy", "--scale", "64", "-n", "6", "--update", update)
     with pytest.raises(MemoryError):
         called(step, *words)
+    assert lost == [(1, "ended with MemoryError")]
 
 
 @pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)
