@@ -289,17 +289,15 @@ class Judge:
     def _tallies(self) -> tuple[Ints, Ints]:
         """Fast and slow flows of each host and channel, without those that an uplink explains.
 
-        Of three hosts, two are measured with a slow third again and again: there the slow flows of
-        a pair count once.
+        A pair's slow flows count once, however often it was measured: suspects are measured again
+        and again, and in a small cluster with the same few partners.
         """
         ends, shape, usable = self.ends, (self.nhosts, 3), self.usable()
         slow = usable & self.is_slow[ends.flow]
         fast = usable & ~self.is_slow[ends.flow]
-        if self.nhosts - self.out.sum() == LEAST:
-            pair = (ends.host * self.nhosts + ends.partner) * 3 + ends.channel
-            rows = np.flatnonzero(slow)
-            once = rows[np.unique(pair[rows], return_index=True)[1]]
-            slow = np.isin(np.arange(len(slow)), once)
+        pair = (ends.host * self.nhosts + ends.partner) * 3 + ends.channel
+        rows = np.flatnonzero(slow)
+        slow = np.isin(np.arange(len(slow)), rows[np.unique(pair[rows], return_index=True)[1]])
         return (
             _counted(shape, ends.host[fast], ends.channel[fast]),
             _counted(shape, ends.host[slow], ends.channel[slow]),
