@@ -13,6 +13,9 @@ from reports.records.measurement import LIBRARY, Measurement, grouped
 
 UNSURE = "~: at some of these sizes another algorithm may be as fast"
 _CANNOT_TELL = "cannot tell"
+_ALONE = (
+    "no answer: with one rank nothing crosses a link; --ranks N (or mpirun -n N) starts N ranks"
+)
 _WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cannot tell"
 _OPEN = 100.0  # ratio of ends from which only the lower end of an interval is printed
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
@@ -21,12 +24,13 @@ HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 def answers(rows: Sequence[Measurement]) -> dict[str, list[Stretch]]:
     """The best algorithm by size, in words, for each group of rows and rank count.
 
-    Groups without a competitor are left out.
+    Groups without a competitor are left out, and one rank, from which nothing crosses a link.
     """
     stretches_of = {
         f"{thing}, {head(ranks, False)}": stretches(cells, ranks)
         for thing, cells in winners(rows).items()
         for ranks in counts(cells)
+        if ranks != 1
     }
     return {
         what: sizes for what, sizes in stretches_of.items() if any(one.compared for one in sizes)
@@ -52,13 +56,15 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
     """One sentence for each group of rows: which algorithm was fastest, and by how much.
 
     Each starts with what distinguishes the group from the others. Then, for each rank count with
-    both, the parameter server against the ring. If nothing can be compared: the best figure.
+    both, the parameter server against the ring. If nothing can be compared: the best figure, or
+    for several algorithms on one rank the reason.
     """
     sentences = {
         what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()
     }
     if not sentences:
-        return list(filter(None, [best_figure(rows)]))
+        alone = {r.ranks for r in rows} == {1} and len({r.algorithm for r in rows}) > 1
+        return [_ALONE] if alone else list(filter(None, [best_figure(rows)]))
     parts = {what: what.split(", ") for what in sentences}
     shared = set.intersection(*map(set, parts.values()))
     names = {what: [part for part in mine if part not in shared] for what, mine in parts.items()}
@@ -103,8 +109,9 @@ def _fastest(ranges: Sequence[Stretch]) -> str:
 def sentence(ranges: Sequence[Stretch]) -> str:
     """How many times as fast as the library, or as the next algorithm, the best one was, in words.
 
-    The best one is the one that wins the most sizes. Empty if no single other algorithm was
-    measured at all of these sizes.
+    The best one is the one that wins the most sizes. Sizes at which it may be no faster are named
+    apart, if it surely is faster at most of them. Empty if no single other algorithm was measured
+    at all of these sizes.
     """
     best, at = _most(ranges)
     mine = [w for w in best.won if w.name == best.name and w.margin is not None]
@@ -116,6 +123,12 @@ def sentence(ranges: Sequence[Stretch]) -> str:
         ratios = [(w.margin, w.low, w.high) for w in mine if w.against == other]
     if len(ratios) < len(best.won) or not ratios:
         return ""
+    unsure = [w for w, (_, low, _) in zip(mine, ratios, strict=True) if low is None or low <= 1]
+    if unsure and 2 * len(unsure) < len(ratios):
+        at = f"at {len(ratios) - len(unsure)} of {len(ratios)} sizes {at}"
+        ratios = [one for one in ratios if one[1] is not None and one[1] > 1]
+    else:
+        unsure = []
     middles, lows, highs = (
         [value for value in column if value is not None] for column in zip(*ratios, strict=True)
     )
@@ -129,7 +142,8 @@ def sentence(ranges: Sequence[Stretch]) -> str:
             f"{best.name} may be no faster than {other} {at}:"
             f" {times} times as fast, but the interval is {within}"
         )
-    return f"{best.name} was {times} times as fast as {other} {at} ({within})"
+    rest = f"; at {', '.join(format_size(w.row.nbytes) for w in unsure)} it may be no faster"
+    return f"{best.name} was {times} times as fast as {other} {at} ({within})" + rest * bool(unsure)
 
 
 def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
@@ -214,13 +228,16 @@ def _next(won: Sequence[Winner]) -> str:
     known = [w for w in won if w.margin is not None]
     names = {w.against for w in known}
     name = f" {names.pop()}" if len(names) == 1 else ""
-    ends = [
-        end
+    intervals = [
+        (w.margin, w.margin) if w.low is None or w.high is None else (w.low, w.high)
         for w in known
-        for end in ((w.margin,) if w.low is None or w.high is None else (w.low, w.high))
-        if end is not None
+        if w.margin is not None
     ]
-    return f"{_span(ends)}{name}" if ends else ""
+    # A size that tells nothing hides what the other sizes tell, unless all are such.
+    told = [ends for ends in intervals if not _tells_nothing(*ends)]
+    if intervals and not told:
+        return f"{_CANNOT_TELL}{name}"
+    return f"{_span([end for ends in told for end in ends])}{name}" if told else ""
 
 
 def _library(won: Sequence[Winner]) -> str:
@@ -230,8 +247,6 @@ def _library(won: Sequence[Winner]) -> str:
 
 
 def _span(values: Sequence[float]) -> str:
-    if _tells_nothing(min(values), max(values)):
-        return _CANNOT_TELL
     low, high = _factor(min(values)), _factor(max(values))
     if max(values) >= _OPEN * min(values):
         return f"{low}x or more"
@@ -257,7 +272,8 @@ def cell(name: str, winner: Winner) -> tuple[str, str]:
     elif winner.low is None or winner.high is None:
         margin = _factor(winner.margin)
     else:
-        margin = _span([winner.low, winner.high]).replace("x", "")
+        known = not _tells_nothing(winner.low, winner.high)
+        margin = _span([winner.low, winner.high]).replace("x", "") if known else _CANNOT_TELL
     return name, f"{_figure_of(winner).removesuffix(' GB/s')} {margin}"
 
 

@@ -293,6 +293,32 @@ def test_a_size_without_an_interval_makes_no_sure_sentence() -> None:
     assert said == "ring may be no faster than library from 1K to 2K", said
 
 
+def test_one_rank_has_no_winner() -> None:
+    """Rule: from one rank nothing crosses a link, so no algorithm is called the fastest."""
+    times = {"ring": 1e-5, "library": 4e-5}
+    rows = _rows(*(_result(name, 1, 1024, (t, 1.01 * t) * 20) for name, t in times.items()))
+    (line,) = answer(rows, 1000)
+    assert line.startswith("no answer: with one rank") and "--ranks N" in line
+
+
+def test_a_size_that_cannot_tell_leaves_the_others_their_answer() -> None:
+    """Rule: one size of wide scatter hides neither the ratio at most sizes nor its own doubt."""
+    wide = [(1e-6, 1e-4)[n % 2] for n in range(40)]
+    rows = [
+        _result(name, 2, size, (time, 1.01 * time) * 20)
+        for size in (1024, 2048, 4096)
+        for name, time in (("ring", 1e-5), ("library", 4e-5))
+    ]
+    rows += [_result("ring", 2, 8192, wide), _result("library", 2, 8192, [t * 1.1 for t in wide])]
+    lines = answer(_rows(*rows), 1000)
+    assert re.fullmatch(
+        r"ring was 4\.0\d times as fast as library at 3 of 4 sizes from 1K to 8K"
+        r" \(3\.\d+ to 4\.\d+\); at 8K it may be no faster",
+        lines[-1],
+    ), lines
+    assert re.search(r"1K - 8K +~ring .* 3\.9\d?-4\.\d+x library", "\n".join(lines)), lines
+
+
 @given(st.sampled_from((2, 4, 8)), st.floats(0.5, 20), st.sampled_from(("ring", "sharded_ps")))
 def test_a_parameter_server_is_held_against_a_ring(ranks: int, ratio: float, kin: str) -> None:
     """Rule: a line a rank count says how much longer the server took, and what the law says.
