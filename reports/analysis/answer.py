@@ -37,6 +37,12 @@ def answers(rows: Sequence[Measurement]) -> dict[str, list[Stretch]]:
     }
 
 
+def alone(rows: Sequence[Measurement]) -> str:
+    """Why several algorithms on one rank have no answer; empty for other rows."""
+    ranks, names = {r.ranks for r in rows}, {r.algorithm for r in rows}
+    return _ALONE if ranks == {1} and len(names) > 1 else ""
+
+
 def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
     """A table (heads, lines) with one line per range of sizes. Empty columns are left out."""
     lines = [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in ranges]
@@ -63,8 +69,7 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
         what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()
     }
     if not sentences:
-        alone = {r.ranks for r in rows} == {1} and len({r.algorithm for r in rows}) > 1
-        return [_ALONE] if alone else list(filter(None, [best_figure(rows)]))
+        return list(filter(None, [alone(rows) or best_figure(rows)]))
     parts = {what: what.split(", ") for what in sentences}
     shared = set.intersection(*map(set, parts.values()))
     names = {what: [part for part in mine if part not in shared] for what, mine in parts.items()}

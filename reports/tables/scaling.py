@@ -18,6 +18,7 @@ from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
     HEADS,
     UNSURE,
+    alone,
     answers,
     cell,
     conclusions,
@@ -133,7 +134,7 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
 
     The meaning of a tilde stands once, below the first table that has one.
     """
-    lines: list[str] = []
+    lines = wrap(alone(rows), width, subsequent_indent=_GAP)
     for what, ranges in answers(rows).items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
