@@ -23,6 +23,7 @@ from reports.commands.output import (
     console,
     expect,
     note,
+    print_broken,
     print_rules,
     print_table,
     read_all,
@@ -108,7 +109,9 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         missing = int(self.fail_missing and lost > 0)
         if missing:
             print(f"FAILED: {lost} rows of BASE are missing in NEW")
-        return max(_gate(comparisons, fail, new), missing, expect(selection, new))
+        gated = fail is not None or self.fail_missing
+        broken = print_broken(readings) if gated and not selection.rules else 0
+        return max(_gate(comparisons, fail, new), missing, broken, expect(selection, new, readings))
 
 
 def compared(

@@ -24,7 +24,7 @@ from reports.commands.output import (
     rows_of,
     wanted,
 )
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, Reading
 
 
 class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
@@ -79,8 +79,10 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             from reports.analysis.predicted import beside, open_fit
 
             fit = open_fit(self.fit)
+        readings = list[Reading]()
         for path in self.files:
-            every = read_noting(path, self.ranks).rows
+            readings.append(read_noting(path, self.ranks))
+            every = readings[-1].rows
             together = folded(every)
             shown = over_launches(together)
             rows += shown
@@ -99,7 +101,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
                 note(f"{path}: {warning}")
         if not self.quiet:
             print_rules(terminal, checklist(rows, limit=selection.limit), self)
-        return expect(selection, rows)
+        return expect(selection, rows, readings)
 
 
 class ImportCommand(LogOptions, Command):

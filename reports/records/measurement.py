@@ -366,11 +366,15 @@ def listed(value: object) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A reader's note on what it skipped or inferred; line 0: no single line."""
+    """A reader's note on what it skipped or inferred; line 0: no single line.
+
+    ``broken``: the note says that the run failed, was cut or was interrupted.
+    """
 
     source: str
     line: int
     text: str
+    broken: bool = False
 
     def __str__(self) -> str:
         """``file:line: text``."""
