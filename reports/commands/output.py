@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -219,11 +219,19 @@ class RuleOptions(OptionGroup):
     )
 
 
-def print_rules(terminal: Console, rules: Sequence[Rule], options: RuleOptions) -> None:
-    """Print the verdicts on the rules: one line, or a table with ``--rules``."""
+def print_rules(
+    terminal: Console, rules: Sequence[Rule], rows: Iterable[Measurement], options: RuleOptions
+) -> None:
+    """Print the verdicts on the rules: one line, or a table with ``--rules``.
+
+    Without ``--rules`` nothing is printed if any row is of another benchmark's log, which keeps
+    few of the rules whatever was measured.
+    """
     from reports.analysis.quality import in_one_line
 
     if not options.rules:
+        if not all(row.run.format.startswith("busbar") for row in rows):
+            return
         terminal.print(in_one_line(rules), style="dim", markup=False)
         return
     from rich.markup import escape

@@ -100,7 +100,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             for warning in warnings_of(together):
                 note(f"{path}: {warning}")
         if not self.quiet:
-            print_rules(terminal, checklist(rows, limit=selection.limit), self)
+            print_rules(terminal, checklist(rows, limit=selection.limit), rows, self)
         return expect(selection, rows, readings)
 
 
