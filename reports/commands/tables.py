@@ -88,7 +88,8 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             rows += shown
             expected = () if fit is None else (beside(shown, fit),)
             if not self.quiet:
-                for table in tables(shown, terminal.width, ascii_only(), *expected):
+                named = len(self.files) > 1 or len({row.run.source for row in shown}) > 1
+                for table in tables(shown, terminal.width, ascii_only(), named, *expected):
                     print_table(terminal, table)
             if best := answer(together, terminal.width):
                 print("\n".join(best))

@@ -226,6 +226,7 @@ class Run:
     """Facts that all rows of a run share. ``number``: of the run, or table, in its file, from 0.
 
     ``environment``: facts in Busbar's own records; libraries and machines may add further ones.
+    ``average_busbw_bytes_per_s``: of all rows, as nccl-tests print it below their table.
     """
 
     source: str
@@ -237,6 +238,7 @@ class Run:
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
+    average_busbw_bytes_per_s: float | None = None
 
 
 class Measurement(Record, frozen=True, kw_only=True):

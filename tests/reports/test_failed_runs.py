@@ -74,6 +74,23 @@ def test_a_run_that_broke_off_keeps_no_expectation(
         assert ("expectation kept" in out) == (not fails and rule[0] in argv), out
 
 
+def test_tables_of_several_logs_name_their_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: logs beside each other are told apart, and have nccl-tests' average and no rules."""
+    files = [tmp_path / name for name in ("a.log", "b.log")]
+    devices = "#  Rank  0 Group  0 Pid   40 on n7 device  0 [0x1b] GPU\n"
+    files[0].write_text("".join([devices, HEAD, *ROWS, "# Avg bus bandwidth    : 0.0123 \n"]))
+    files[1].write_text("".join([HEAD, *ROWS]))
+    assert main(["show", *map(str, files)]) == 0
+    out = capsys.readouterr().out
+    assert f"{files[0]} (n7): allreduce" in out and f"{files[1]}: allreduce" in out
+    assert out.count("average busbw 0.0123 GB/s") == 1 and "Hoefler" not in out
+    assert main(["show", str(files[1]), "--rules"]) == 0
+    out = capsys.readouterr().out
+    assert "a.log" not in out and "b.log" not in out and "Hoefler" in out
+
+
 def test_records_that_were_cut_keep_no_expectation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
