@@ -67,7 +67,8 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
             print_note(text)
     if first.dry_run:
         return _dry(wanted)
-    if sign is None and first.out and first.after is None and first.split is None:
+    keeps = first.out or first.nccl_json
+    if sign is None and keeps and first.after is None and first.split is None:
         from bench.run.recorder import refuse_results
 
         refuse_results(first)

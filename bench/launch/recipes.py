@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from busbar.arguments import program, unknown, whole
 from busbar.commands import Command, CommandTable
-from busbar.errors import Unavailable, Unsupported
+from busbar.errors import StoreError, Unavailable, Unsupported
 from busbar.files import write
 from busbar.mpi import library_version, load_mpi
 from busbar.options import CommandWords, OptionGroup, Self, option, switch
@@ -319,9 +319,12 @@ class _OutputOptions(OptionGroup):
     def finish(self, text: str) -> int:
         """Write or print the recipe; gives the exit status. Raises StoreError.
 
+        A file with content is not replaced: the user may have changed an earlier recipe.
         Raises Unsupported for a text with control characters, unless it goes to a file.
         """
         if self.out is not None:
+            if self.out.is_file() and self.out.stat().st_size:
+                raise StoreError(f"{self.out}: exists already; remove it, or name another file")
             write(self.out, text.encode())
         elif text == make_lines_printable(text):
             print(text, end="")

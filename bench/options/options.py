@@ -155,8 +155,8 @@ class RunOptions(OptionGroup):
         "--append  add to the results in --out's .jsonl files", alternatives="results"
     )
     overwrite: bool = switch(
-        "--overwrite  replace the results in --out's files; without either a file that has results"
-        " is refused",
+        "--overwrite  replace the results in the files of --out and -J; without either a file that"
+        " has results is refused",
         alternatives="results",
     )
     nccl_json: Path | None = None

@@ -163,9 +163,21 @@ def _tables_apart(
 
 
 def refuse_results(options: RunOptions) -> None:
-    """Raise StoreError if a run would replace results in a file of ``--out`` unasked."""
+    """Raise StoreError if a run would replace results in a file of ``--out`` or -J unasked."""
     for target in options.out:
         _earlier(Path(target), options, ())
+    _refuse_nccl_json(options)
+
+
+def _refuse_nccl_json(options: RunOptions) -> None:
+    path = options.nccl_json
+    if path is not None and not options.overwrite and _has_content(path):
+        why = "-J adds nothing to them, --overwrite replaces them"
+        raise StoreError(f"{path}: has results already; {why}")
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -> Earlier:
@@ -176,7 +188,7 @@ def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -
     known = path.name.endswith(tuple(SINKS))  # for other names, `sink` raises the error
     if options.append and known and not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise StoreError(f"{path}: --append takes JSON lines (.jsonl, .jsonl.gz) alone")
-    if options.overwrite or not (known and path.is_file() and path.stat().st_size):
+    if options.overwrite or not (known and _has_content(path)):
         return Earlier(launches)
     if not options.append:
         if launches:
@@ -206,6 +218,7 @@ def _opened(options: RunOptions) -> list[Store]:
     if options.after is not None and options.after.exists():
         earlier = measurements(options.after.read_text())
     stores: list[Store] = []
+    _refuse_nccl_json(options)
     try:
         for target in options.out:
             stores.append(Store([sink(target, machine, _earlier(Path(target), options, earlier))]))

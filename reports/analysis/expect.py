@@ -257,6 +257,8 @@ def _shown(metric: str) -> Callable[[float], str]:
 T = TypeVar("T")
 
 _OPERATOR = r">=|<=|==|!=|≥|≤|>|<|="
+_SIGNS = re.compile(r"[<>=!≥≤](?:\s*[<>=!≥≤])*")
+_is_sign = re.compile(_OPERATOR).fullmatch
 _ALSO = {"=": "==", "≥": ">=", "≤": "<="}
 _FLIPPED = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "==": "==", "!=": "!="}
 _NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
@@ -302,6 +304,9 @@ def parse_rule(text: str) -> Expectation:
 
 def _parsed_rule(text: str) -> tuple[str, tuple[Threshold, ...]]:
     """Figure and bounds in the text behind the colon. Raises ValueError."""
+    odd = next((sign for sign in _SIGNS.findall(text) if not _is_sign(sign)), "")
+    if odd:
+        raise ValueError(f"{odd!r} is no comparison; there are {', '.join(COMPARE)}")
     ordered = _BETWEEN.sub(r"\2 <= \1 <= \3", text)
     parts = [p.strip() for p in re.split(f"({_OPERATOR})", ordered)]
     signs = [_ALSO.get(p, p) for p in parts[1::2]]

@@ -23,6 +23,7 @@ from reports.commands.output import (
     console,
     expect,
     note,
+    print_broken,
     print_rules,
     print_table,
     read_all,
@@ -104,11 +105,13 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
             sys.stdout.write(comparison_markdown(comparisons, differing, rules))
         else:
-            _print(comparisons, rules, self)
+            _print(comparisons, rules, [*base, *new], self)
         missing = int(self.fail_missing and lost > 0)
         if missing:
             print(f"FAILED: {lost} rows of BASE are missing in NEW")
-        return max(_gate(comparisons, fail, new), missing, expect(selection, new))
+        gated = fail is not None or self.fail_missing
+        broken = print_broken(readings) if gated and not selection.rules else 0
+        return max(_gate(comparisons, fail, new), missing, broken, expect(selection, new, readings))
 
 
 def compared(
@@ -177,7 +180,10 @@ def rules_of(
 
 
 def _print(
-    comparisons: Sequence[Comparison], rules: Sequence[Rule], options: CompareCommand
+    comparisons: Sequence[Comparison],
+    rules: Sequence[Rule],
+    rows: Sequence[Measurement],
+    options: CompareCommand,
 ) -> None:
     from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
 
@@ -186,7 +192,7 @@ def _print(
         print_table(terminal, shown)
     for text in filter(None, (tell(comparisons) for tell in (remedy, resolution, clocks))):
         terminal.print(text, markup=False, highlight=False)
-    print_rules(terminal, rules, options)
+    print_rules(terminal, rules, rows, options)
     print(f"NEW against BASE: {counts_of(comparisons)}")
 
 
@@ -255,8 +261,8 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         else:
             _print_history(changes)
             words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in changes.series]
-            rules = checklist([s.row for s in changes.series], words=words)
-            print_rules(console(), rules, self)
+            shown = [s.row for s in changes.series]
+            print_rules(console(), checklist(shown, words=words), shown, self)
         return _history_gate(changes, fail, sys.stderr if self.format == "csv" else sys.stdout)
 
 
@@ -324,5 +330,6 @@ class ScalingCommand(RuleOptions, RunOptions, Command):
             print_table(terminal, shown)
         for block in winners_map(rows, terminal.width):
             print("\n".join(block) + "\n")
-        print_rules(terminal, checklist([s.row for series in groups for s in series]), self)
+        shown_rows = [s.row for series in groups for s in series]
+        print_rules(terminal, checklist(shown_rows), shown_rows, self)
         return 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +15,7 @@ from busbar.errors import ReportError
 from busbar.options import OptionGroup, option, switch
 from busbar.tables import new_table
 from busbar.terminal import make_printable, open_console
+from busbar.units import format_count
 from reports.readers.reading import read
 from reports.records.measurement import Measurement, Note, grouped
 
@@ -167,12 +168,24 @@ def wanted(options: ExpectOptions) -> Wanted:
     return Wanted(rules, limit)
 
 
-def expect(wanted: Wanted, rows: Sequence[Measurement]) -> int:
-    """Check rows against the rules and print failures by node. Returns 1 if any rule is broken."""
+def print_broken(readings: Sequence[Reading]) -> int:
+    """Print the sources whose run failed, was cut or was interrupted. Returns 1 if there is one."""
+    broken = [one for reading in readings for one in reading.notes if one.broken]
+    for first, *_ in grouped(broken, lambda one: one.source).values():
+        print(make_printable(f"FAILED {first}"))
+    return int(bool(broken))
+
+
+def expect(wanted: Wanted, rows: Sequence[Measurement], readings: Sequence[Reading]) -> int:
+    """Check rows against the rules and print failures by node.
+
+    Returns 1 if any rule is broken, or if the run of any of ``readings`` did not end well.
+    """
     from reports.analysis.expect import check
 
     if not wanted.rules:
         return 0
+    broken = print_broken(readings)
     failures = check(wanted.rules, rows, wanted.limit)
     for failure in (f for f in failures if f.row is None):
         print(f"FAILED {failure.text}")
@@ -182,9 +195,10 @@ def expect(wanted: Wanted, rows: Sequence[Measurement]) -> int:
         for failure in mine:
             print(f"  {failure.text}")
         _who([f.row for f in mine if f.row])
-    if not failures:
-        print(f"all {len(wanted.rules)} expectations kept")
-    return 1 if failures else 0
+    if not failures and not broken:
+        count = format_count(len(wanted.rules), "expectation")
+        print(f"{count} kept" if len(wanted.rules) == 1 else f"all {count} kept")
+    return 1 if failures or broken else 0
 
 
 def _who(rows: Sequence[Measurement]) -> None:
@@ -205,11 +219,19 @@ class RuleOptions(OptionGroup):
     )
 
 
-def print_rules(terminal: Console, rules: Sequence[Rule], options: RuleOptions) -> None:
-    """Print the verdicts on the rules: one line, or a table with ``--rules``."""
+def print_rules(
+    terminal: Console, rules: Sequence[Rule], rows: Iterable[Measurement], options: RuleOptions
+) -> None:
+    """Print the verdicts on the rules: one line, or a table with ``--rules``.
+
+    Without ``--rules`` nothing is printed if any row is of another benchmark's log, which keeps
+    few of the rules whatever was measured.
+    """
     from reports.analysis.quality import in_one_line
 
     if not options.rules:
+        if not all(row.run.format.startswith("busbar") for row in rows):
+            return
         terminal.print(in_one_line(rules), style="dim", markup=False)
         return
     from rich.markup import escape

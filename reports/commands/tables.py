@@ -24,7 +24,7 @@ from reports.commands.output import (
     rows_of,
     wanted,
 )
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, Reading
 
 
 class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
@@ -79,14 +79,17 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             from reports.analysis.predicted import beside, open_fit
 
             fit = open_fit(self.fit)
+        readings = list[Reading]()
         for path in self.files:
-            every = read_noting(path, self.ranks).rows
+            readings.append(read_noting(path, self.ranks))
+            every = readings[-1].rows
             together = folded(every)
             shown = over_launches(together)
             rows += shown
             expected = () if fit is None else (beside(shown, fit),)
             if not self.quiet:
-                for table in tables(shown, terminal.width, ascii_only(), *expected):
+                named = len(self.files) > 1 or len({row.run.source for row in shown}) > 1
+                for table in tables(shown, terminal.width, ascii_only(), named, *expected):
                     print_table(terminal, table)
             if best := answer(together, terminal.width):
                 print("\n".join(best))
@@ -98,8 +101,8 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             for warning in warnings_of(together):
                 note(f"{path}: {warning}")
         if not self.quiet:
-            print_rules(terminal, checklist(rows, limit=selection.limit), self)
-        return expect(selection, rows)
+            print_rules(terminal, checklist(rows, limit=selection.limit), rows, self)
+        return expect(selection, rows, readings)
 
 
 class ImportCommand(LogOptions, Command):

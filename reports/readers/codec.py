@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import chain, groupby, repeat
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -294,7 +295,7 @@ class _Lines(_Documents):
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
-        self._builder, self._line = Builder(), 0
+        self._builder, self._line, self._open = Builder(), 0, False
         # Numbers of heads by their text, or `_WHOLE`.
         self._heads: dict[bytes, int] = {}
 
@@ -302,6 +303,7 @@ class _Lines(_Documents):
         """Read a block of lines; the text behind the last line end may be empty."""
         if len(self._heads) >= _MOST_HEADS:
             self._heads.clear()
+        self._open = not data.endswith(b"\n")
         data = data.removesuffix(b"\n")
         if self._add(data):
             return
@@ -366,8 +368,9 @@ class _Lines(_Documents):
             self.note(self._line, f"record not read: {error}")
 
     def reading(self) -> Reading:
-        """All rows and notes."""
-        return Reading(self._builder.rows(), self.notes)
+        """All rows and notes; a note on a last line without a line end is on a cut run."""
+        cut = [replace(n, broken=self._open and n.line == self._line) for n in self.notes]
+        return Reading(self._builder.rows(), cut)
 
 
 def _parsed(line: bytes) -> Any:

@@ -25,6 +25,8 @@ _ROW = re.compile(r'\{\s*"(?:format|collective|size|numCycle)"')
 # Most characters of an incomplete last token: a literal, a number, an escape.
 _LONGEST_REST = 8
 _MOST_SAID = 5
+#: How the note on truncated JSON begins.
+ENDS_EARLY = "the JSON ends early"
 
 
 class Found(NamedTuple):
@@ -126,7 +128,7 @@ def _ended(text: str, error: json.JSONDecodeError) -> bool:
 def _what(text: str, error: json.JSONDecodeError) -> str:
     """The error as text, with its byte offset in the file (as UTF-8)."""
     if _ended(text, error):
-        return f"the JSON ends early, at byte {len(text.encode(errors='replace'))}"
+        return f"{ENDS_EARLY}, at byte {len(text.encode(errors='replace'))}"
     byte = len(text[: error.pos].encode(errors="replace"))
     return f"the JSON is damaged at byte {byte} ({error.msg})"
 

@@ -317,6 +317,7 @@ def rows_of(
         table.library,
         tuple(table.hosts),
         tuple(table.devices),
+        average_busbw_bytes_per_s=None if table.average is None else table.average[1] * 1e9,
     )
     rows = []
     for start in table.rows:

@@ -19,7 +19,8 @@ _LONGEST_NOTE = 400
 def cleaned(reading: Reading) -> Reading:
     """The same reading with printable texts only in rows, runs and notes."""
     notes = [
-        Note(make_printable(n.source), n.line, _cut(make_printable(n.text))) for n in reading.notes
+        Note(make_printable(n.source), n.line, _cut(make_printable(n.text)), n.broken)
+        for n in reading.notes
     ]
     if isinstance(reading.rows, Measurements):
         columns = {name: _column(column) for name, column in reading.rows.columns.items()}

@@ -59,6 +59,7 @@ _END = re.compile(
     r"|\bBAD TERMINATION OF ONE OF|\bEXIT STRING: "  # Hydra
     r"|\bsrun: error: .*(?:tasks? |Killed|Terminated|Exited)|\bslurmstepd: error: \*\*\* "
     r"|^\s*(?:\S+: line \d+: .*)?(?:Segmentation fault|Bus error|Killed|Aborted)\b"
+    r"|^# ended early: "  # Busbar's own, see `bench.run.session`
 )
 _WARNING = re.compile(r"\bNCCL WARN \S")
 _MOST_QUOTED = 200
@@ -79,7 +80,14 @@ def failures(source: str, lines: Iterable[Line], rows: bool) -> list[Note]:
 
 
 def _failure(source: str, line: Line) -> Note:
-    return Note(source, line.number, SAYS + line.text.strip()[:_MOST_QUOTED])
+    text = line.text.strip().removeprefix("# ")
+    return Note(source, line.number, SAYS + text[:_MOST_QUOTED], broken=True)
+
+
+def _marked(notes: Sequence[Note], text: str) -> list[Note]:
+    """Mark notes on the last line of a text without a line end as notes on a cut run."""
+    last = 0 if text.endswith(("\n", "\r")) else text.count("\n") + 1
+    return [dataclasses.replace(n, broken=n.broken or 0 < n.line == last) for n in notes]
 
 
 #: Patterns and names of programs whose output is recognised but cannot be read.
@@ -186,7 +194,9 @@ def _file(path: Path) -> Reading:
         reading = codec.read_blocks(str(path), codec.file_blocks(io.BytesIO(data)))
     else:
         reading = parse(decoded(data), str(path))
-    return Reading(reading.rows, [*reading.notes, Note(str(path), 0, note)]) if note else reading
+    if not note:
+        return reading
+    return Reading(reading.rows, [*reading.notes, Note(str(path), 0, note, broken=True)])
 
 
 def _are_records(begin: bytes) -> bool:
@@ -232,7 +242,8 @@ def _directory(path: Path, ranks: int | None) -> Reading:
         try:
             parts.append(read(file, ranks))
         except ReportError as error:  # for example a run that was killed before its first row
-            parts.append(Reading((), [Note(str(file), 0, str(error).removeprefix(f"{file}: "))]))
+            why = str(error).removeprefix(f"{file}: ")
+            parts.append(Reading((), [Note(str(file), 0, why, broken=True)]))
     if not any(part.rows for part in parts):
         raise ReportError(f"{path}: no row in any of its {len(files)} records")
     return Reading([r for p in parts for r in p.rows], [n for p in parts for n in p.notes])
@@ -252,7 +263,8 @@ def parse(text: str, source: str = "<text>") -> Reading:
     if len(text) > MOST_TEXT:
         return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
     if text.startswith("collective,algorithm,"):
-        return own_exports.read_csv(source, text)
+        reading = own_exports.read_csv(source, text)
+        return Reading(reading.rows, _marked(reading.notes, text))
     whole = list(unlabelled(lines(text)))
     clean, cut = without_cut(whole, text)
     parts = [reader(source, whole) for mark, reader in _CLOSED_READERS if mark in text]
@@ -266,7 +278,7 @@ def parse(text: str, source: str = "<text>") -> Reading:
     if not rows and not notes:
         name = foreign_name(text)
         notes = [Note(source, 0, name)] if name else []
-    return Reading(rows, sorted(notes, key=lambda n: n.line))
+    return Reading(rows, _marked(sorted(notes, key=lambda n: n.line), text))
 
 
 def _long(source: str, most: int, what: str, remedy: str) -> Reading:
@@ -292,7 +304,11 @@ def _json(text: str, source: str) -> Reading | None:
         return None
     read_ = [part for part in parts if part is not None]
     notes = [note for part in read_ for note in part.notes]
-    notes += [Note(source, line, remark) for one in values for line, remark in one.notes]
+    notes += [
+        Note(source, line, remark, broken=remark.startswith(json_logs.ENDS_EARLY))
+        for one in values
+        for line, remark in one.notes
+    ]
     if None in parts and not notes:
         notes.append(Note(source, 0, _unknown(text)))
     return Reading(read_[0].rows, notes) if len(read_) == 1 else Reading(_numbered(read_), notes)

@@ -226,6 +226,7 @@ class Run:
     """Facts that all rows of a run share. ``number``: of the run, or table, in its file, from 0.
 
     ``environment``: facts in Busbar's own records; libraries and machines may add further ones.
+    ``average_busbw_bytes_per_s``: of all rows, as nccl-tests print it below their table.
     """
 
     source: str
@@ -237,6 +238,7 @@ class Run:
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
+    average_busbw_bytes_per_s: float | None = None
 
 
 class Measurement(Record, frozen=True, kw_only=True):
@@ -366,11 +368,15 @@ def listed(value: object) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A reader's note on what it skipped or inferred; line 0: no single line."""
+    """A reader's note on what it skipped or inferred; line 0: no single line.
+
+    ``broken``: the note says that the run failed, was cut or was interrupted.
+    """
 
     source: str
     line: int
     text: str
+    broken: bool = False
 
     def __str__(self) -> str:
         """``file:line: text``."""

@@ -17,7 +17,7 @@ from busbar.units import (
     format_size,
 )
 from reports.records.cores import SHARED, marked, oversubscription
-from reports.records.measurement import Expected, Measurement, grouped, level_of
+from reports.records.measurement import Expected, Measurement, Run, grouped, level_of
 from reports.records.metrics import (
     ALGBW,
     BESIDE,
@@ -74,13 +74,36 @@ def tables(
     rows: Sequence[Measurement],
     width: int,
     ascii_only: bool = False,
+    named: bool = False,
     expected: Callable[[Measurement], Expected] = lambda row: Expected(),
 ) -> list[RenderedTable]:
     """One table per group. Columns that are empty, or do not fit into ``width``, are left out.
 
-    ``expected``: a function that returns the predicted time and the bound of a row.
+    ``expected``: a function that returns the predicted time and the bound of a row. ``named``: the
+    headings begin with the file and the hosts. Below a run's last table stands the average busbw
+    that its log states.
     """
-    return [_table(group, width, ascii_only, expected) for group in by_table(rows)]
+    groups = by_table(rows)
+    last = {(group[0].run.source, group[0].run.number): n for n, group in enumerate(groups)}
+    made = []
+    for n, group in enumerate(groups):
+        shown, run = _table(group, width, ascii_only, expected), group[0].run
+        if named:
+            shown = replace(shown, heading=f"{_origin(run)}: {shown.heading}")
+        average = run.average_busbw_bytes_per_s
+        if average is not None and last[run.source, run.number] == n:
+            text = f"average busbw {average / 1e9:.4g} GB/s, as the log states it"
+            shown = replace(shown, footnote="; ".join(filter(None, (shown.footnote, text))))
+        made.append(shown)
+    return made
+
+
+def _origin(run: Run) -> str:
+    """The file of a run, and its hosts if known."""
+    if not run.hosts:
+        return run.source
+    more = f" and {len(run.hosts) - 1} more" if len(run.hosts) > 1 else ""
+    return f"{run.source} ({run.hosts[0]}{more})"
 
 
 def _table(

@@ -133,6 +133,13 @@ def test_a_figure_that_is_not_known_fails(text: str) -> None:
     assert "is not known: no memory" in failure.text
 
 
+@pytest.mark.parametrize("sign", [">>", "=>", "> =", "<>"])
+def test_what_is_no_comparison_is_named(sign: str) -> None:
+    """Rule: the message on a rule quotes the part that is not understood."""
+    with pytest.raises(ReportError, match=f"'{sign}' is no comparison; there are >=, <=, >, <"):
+        parse(f"busbw {sign} 3")
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "busbw", "x: speed > 1", "x: busbw >= ", "x: time < 5", "x: time < 0.5*limit",

@@ -9,6 +9,7 @@ import pytest
 from busbar.errors import ReportError
 from reports.readers import reading
 from reports.readers.reading import parse, read
+from tests.command import reports_main as main
 
 HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
 ROWS = [f"{size:>12} {size // 4:>12}  float  sum  -1  9.50  0.01  0.01  0\n" for size in (64, 128)]
@@ -47,6 +48,59 @@ def test_a_run_that_broke_off_says_so(end: str, kept: int, label: str) -> None:
     text = "".join(f"{label}{line}\n" for line in lines)
     assert len(parse(text).rows) == kept
     assert _told(text) == [(kept + 2, reading.SAYS + end)]
+
+
+@pytest.mark.parametrize("end", [*ENDS, "# ended early: interrupted by SIGINT", ROWS[1][:-20]])
+def test_a_run_that_broke_off_keeps_no_expectation(
+    end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a gate does not pass a source whose run failed, was cut or was interrupted."""
+    whole, broken = tmp_path / "whole.log", tmp_path / "broken.log"
+    whole.write_text("".join([HEAD, *ROWS]))
+    broken.write_text("".join([HEAD, *ROWS, end]))
+    rule = ["--expect", "busbw >= 0.001GB/s"]
+    for argv, fails in (
+        (["show", str(whole), *rule], False),
+        (["show", str(whole), str(broken), "--quiet", *rule], True),
+        (["compare", str(whole), str(broken), *rule], True),
+        (["compare", str(whole), str(broken), "--fail-missing"], True),
+        (["compare", str(broken), str(whole), "--fail-slower", "5%"], True),
+        (["compare", str(whole), str(whole), "--fail-slower", "5%"], False),
+        (["compare", str(whole), str(broken)], False),
+    ):
+        assert main(argv) == int(fails), argv
+        out = capsys.readouterr().out
+        assert out.count(f"FAILED {broken}:{len(ROWS) + 2}: ") == int(fails), out
+        assert ("expectation kept" in out) == (not fails and rule[0] in argv), out
+
+
+def test_tables_of_several_logs_name_their_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: logs beside each other are told apart, and have nccl-tests' average and no rules."""
+    files = [tmp_path / name for name in ("a.log", "b.log")]
+    devices = "#  Rank  0 Group  0 Pid   40 on n7 device  0 [0x1b] GPU\n"
+    files[0].write_text("".join([devices, HEAD, *ROWS, "# Avg bus bandwidth    : 0.0123 \n"]))
+    files[1].write_text("".join([HEAD, *ROWS]))
+    assert main(["show", *map(str, files)]) == 0
+    out = capsys.readouterr().out
+    assert f"{files[0]} (n7): allreduce" in out and f"{files[1]}: allreduce" in out
+    assert out.count("average busbw 0.0123 GB/s") == 1 and "Hoefler" not in out
+    assert main(["show", str(files[1]), "--rules"]) == 0
+    out = capsys.readouterr().out
+    assert "a.log" not in out and "b.log" not in out and "Hoefler" in out
+
+
+def test_records_that_were_cut_keep_no_expectation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: records whose last line was cut do not pass a gate; a damaged line inside does."""
+    lines = (Path(__file__).parent / "golden" / "format3.jsonl").read_text().splitlines()
+    file = tmp_path / "run.jsonl"
+    for text, fails in (("\n".join(lines)[:-9], True), ("\n".join(["{", *lines, ""]), False)):
+        file.write_text(text)
+        assert main(["show", str(file), "--quiet", "--expect", "time > 0 s"]) == int(fails)
+        assert ("FAILED" in capsys.readouterr().out) == fails
 
 
 def test_a_whole_run_has_not_failed() -> None:

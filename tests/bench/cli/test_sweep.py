@@ -340,6 +340,19 @@ def test_a_full_disk_is_said_and_costs_no_row(tmp_path: Path) -> None:
     assert len(table_rows(out)) == 3
 
 
+def test_a_file_that_has_results_is_not_replaced_unasked(tmp_path: Path) -> None:
+    """Rule: -J and --out replace a file with content with --overwrite alone, whatever it holds."""
+    file = tmp_path / "log.json"
+    file.write_text("a log\n")
+    for name in ("-J", "--out"):
+        argv = ("allreduce", "--ranks 2 -b 1K -e 1K -n 1 -A ring", name, str(file))
+        status, out, err = on_threads(*argv)
+        assert status == 2 and not out and f"{file}: has results already; " in err
+        assert file.read_text() == "a log\n"
+    good(on_threads("allreduce", "--ranks 2 -b 1K -e 1K -n 1 -A ring --overwrite -J", str(file)))
+    assert len(json.loads(file.read_text())["results"]) == 1
+
+
 def test_a_dry_run_prints_the_plan_and_runs_nothing() -> None:
     """Rule: --dry-run shows steps, memory and predicted bytes for every row."""
     status, out, _ = on_threads("allreduce", "--ranks 16 -b 1M -e 2M --dry-run -A ring")

@@ -237,7 +237,7 @@ def test_what_is_no_recipe_is_refused(argv: list[str], said: str) -> None:
 
 
 def test_recipes_are_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: -o writes what is printed without it; both say how they were made."""
+    """Rule: -o writes what is printed without it, to a new file; both say how they were made."""
     file = tmp_path / "job.sh"
     job = ["--gpus", "4", "--", "reduce_scatter", "-b", "1M"]
     assert _recipe("slurm", "--mpi", "pmi2", *job) == 0
@@ -245,6 +245,10 @@ def test_recipes_are_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert _recipe("slurm", "--mpi", "pmi2", "-o", str(file), *job) == 0
     written = file.read_text()
     assert printed.splitlines()[2:] == written.splitlines()[2:]
+    for name in (["slurm", *job], ["mpijob", *job], ["container"]):
+        with pytest.raises(BusbarError, match="exists already; remove it, or name another file"):
+            _recipe(name[0], "-o", str(file), *name[1:])
+    assert file.read_text() == written
     assert "recipe slurm --mpi pmi2 --gpus 4 -- reduce_scatter -b 1M" in printed
     assert "--job-name=busbar-reduce-scatter" in printed and "--ntasks-per-node=4" in printed
     with pytest.raises(BusbarError):
