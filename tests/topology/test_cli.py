@@ -250,3 +250,13 @@ def test_matrices_of_two_machines_are_refused(
     assert "GPU0 and GPU1, nvlinks: 18 and 16" in err
     assert "other GPUs: 2 and 3" in err
     assert err.count("give one machine at a time") == 2
+
+
+def test_check_counts_devices(report: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: check --gpus N has status 1 with another number of GPUs, for a scheduler's prolog."""
+    status = topology_main(["check", "--json", report])
+    before = json.loads(capsys.readouterr().out)
+    assert topology_main(["check", "--json", "--gpus", "7", report]) == status
+    assert json.loads(capsys.readouterr().out) == before
+    assert topology_main(["check", "--json", "--gpus", "8", report]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["summary"] == "7 GPU(s) instead of 8"
