@@ -457,20 +457,42 @@ def _possible(decision: Decision, engine: Engine, launcher: Launcher) -> Decisio
 
 def plan(engine: Engine, header: Header, launcher: Launcher) -> Iterator[str]:
     """The lines of ``--dry-run``: the launches if no host has a fault; of many hosts, how many."""
+    count, total = 0, 0.0
+    for launches, announced in _without_faults(engine, header, launcher):
+        yield f"# {announced}"
+        if len(header.cluster.hosts) <= _MOST_LISTED:
+            for launch in launches:
+                yield f"{launch.number:>5}  {' '.join(launch.hosts)}"
+        count += len(launches)
+        total += longest(launches, engine)
+    most = format_duration(total)
+    yield f"# {format_count(count, 'launch')}, at most {most}; more where hosts are suspects"
+
+
+def most_seconds(words: Sequence[str], hosts: int) -> float:
+    """The most seconds that ``qualify`` with these words takes of so many hosts without faults.
+
+    Raises Unsupported for words that are no options of ``qualify``.
+    """
+    asked = QualifyCommand.parse(words, QualifyCommand.make_parser())
+    command = replace(asked, hosts=f"host[1-{hosts}]", hostfile=None, racks=None, resume=None)
+    campaign, launcher = command._new(), Launcher(SRUN, SRUN)
+    engine = command._engine(campaign, launcher)
+    batches = _without_faults(engine, campaign.header, launcher)
+    return sum(longest(launches, engine) for launches, _ in batches)
+
+
+def _without_faults(
+    engine: Engine, header: Header, launcher: Launcher
+) -> Iterator[tuple[Sequence[Launch], str]]:
+    """The batches of launches if no host has a fault, and what is announced of each."""
     known: list[Observation] = []
-    total = 0.0
     while True:
         decision = _possible(decide(header.cluster, header.limits, known), engine, launcher)
         if not decision.launches:
             break
-        yield f"# {_announced(decision, engine)}"
-        if len(header.cluster.hosts) <= _MOST_LISTED:
-            for launch in decision.launches:
-                yield f"{launch.number:>5}  {' '.join(launch.hosts)}"
-        total += longest(decision.launches, engine)
+        yield decision.launches, _announced(decision, engine)
         known += map(_healthy, decision.launches)
-    most = format_duration(total)
-    yield f"# {format_count(len(known), 'launch')}, at most {most}; more where hosts are suspects"
 
 
 def _healthy(launch: Launch) -> Observation:
