@@ -46,6 +46,11 @@ class WordOptions(FileOptions):
 
 def gather_map(options: FileOptions) -> Topology:
     """The map of this machine, or of the files that the options name. Prints notes to stderr."""
+    return _gather(options)[0]
+
+
+def _gather(options: FileOptions) -> tuple[Topology, tuple[str, ...]]:
+    """As `gather_map`, with the reasons of this machine's sources that do not answer."""
     files = [*options.files, *options.words]
     commands = [name for name in files if name in TABLE.entries and not Path(name).exists()]
     if commands:
@@ -61,7 +66,7 @@ def gather_map(options: FileOptions) -> Topology:
             f"note: {len(topology.gaps)} question(s) without an answer {where}"
             f" ({make_printable(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
         )
-    return topology
+    return topology, notes
 
 
 class ShowCommand(WordOptions, Command):
@@ -139,14 +144,23 @@ class CheckCommand(WordOptions, Command):
     """State what costs performance, worst first. Exit status 1 if there are findings."""
 
     json: bool = switch("--json  findings as JSON")
+    gpus: int | None = option(
+        "--gpus N  fewer or more GPUs are a finding", parse=whole(0, "GPUs", 1 << 20)
+    )
+    nics: int | None = option(
+        "--nics N  fewer or more NICs are a finding", parse=whole(0, "NICs", 1 << 20)
+    )
 
     def run(self) -> int:
         """Print the findings."""
-        topology = gather_map(self)
-        from topology.diagnostics import check
+        topology, notes = _gather(self)
+        from topology.diagnostics import check, driver_down, miscounted
         from topology.views import terminal
 
-        findings = check(topology)
+        more = miscounted(topology, self.gpus, self.nics)
+        if not (self.files or self.words):
+            more += driver_down(topology, [*Path("/dev").glob("nvidia*")], notes)
+        findings = check(topology, more)
         if self.json:
             sys.stdout.write(json.dumps([vars(finding) for finding in findings], indent=1) + "\n")
         else:

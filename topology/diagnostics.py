@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import NamedTuple
 
 from busbar.units import format_frequency
@@ -725,10 +726,67 @@ def unlike(topology: Topology) -> list[Finding]:
 PEER_RULES = (p2p, measured, unlike)
 
 
-def check(topology: Topology) -> tuple[Finding, ...]:
-    """Return all findings, those with the greatest harm first, then by code and subjects."""
+_NVIDIA = "0x10de"
+#: Sources that list the GPUs that NVIDIA's driver can use. Others know what is on the bus.
+_DRIVER = ("nvml", "nvidia-smi -q", "topo -m", "nvlink")
+
+
+def driver_down(
+    topology: Topology, device_files: Sequence[Path], reasons: Iterable[str]
+) -> list[Finding]:
+    """Find that NVIDIA's driver does not answer on a machine that has NVIDIA devices.
+
+    ``device_files``: those of the driver in /dev; ``reasons``: of sources that did not answer.
+    """
+    gpus = [gpu.id for gpu in topology.gpus if gpu.get("vendor") == _NVIDIA]
+    if {*_DRIVER} & {*topology.sources} or not (gpus or device_files):
+        return []
+    seen = f"{len(gpus)} NVIDIA GPU(s) on the PCI bus" if gpus else f"{min(device_files)} exists"
+    return [
+        Finding(
+            "driver-down",
+            1.0,
+            tuple(gpus) or ("machine",),
+            "NVIDIA's driver does not answer: no GPU can be used or checked",
+            "; ".join([seen, *reasons]),
+            "load the driver, or reboot after its update; nvidia-smi should list all GPUs",
+        )
+    ]
+
+
+def miscounted(topology: Topology, gpus: int | None, nics: int | None) -> list[Finding]:
+    """Find that a machine has not as many GPUs or NICs as it should; None: any number.
+
+    A GPU that has fallen off the bus may still be in sysfs, so the driver's GPUs are counted where
+    the driver answers.
+    """
+    listed = topology.gpus
+    if driver := {*_DRIVER[:2]} & {*topology.sources}:
+        listed = tuple(gpu for gpu in listed if any(fact.source in driver for fact in gpu.facts))
+    findings = []
+    for code, what, devices, wanted in (
+        ("gpu-count", "GPU(s)", listed, gpus),
+        ("nic-count", "NIC(s)", topology.nics, nics),
+    ):
+        if wanted is not None and len(devices) != wanted:
+            there = ", ".join(device.busid or device.id for device in devices)
+            findings.append(
+                Finding(
+                    code,
+                    1.0,
+                    ("machine",),
+                    f"{len(devices)} {what} instead of {wanted}",
+                    f"found: {there or 'none'}",
+                    "look for devices that fell off the bus: dmesg (Xid 79), lspci",
+                )
+            )
+    return findings
+
+
+def check(topology: Topology, more: Iterable[Finding] = ()) -> tuple[Finding, ...]:
+    """Return all findings and ``more``: the greatest harm first, then by code and subjects."""
     rules = (*GPU_RULES, *LINK_RULES, *PEER_RULES, contradictions)
-    findings = [finding for rule in rules for finding in rule(topology)]
+    findings = [*more, *(finding for rule in rules for finding in rule(topology))]
     return tuple(sorted(findings, key=lambda f: (-f.harm, f.code, f.subjects)))
 
 

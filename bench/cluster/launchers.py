@@ -17,6 +17,8 @@ from busbar.mpi import library_version, load_mpi
 
 #: Commands that start ranks; any other command is started on every rank.
 STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun")
+# Busbar's commands that start ranks themselves, or have none; also as modules (bench.qualify).
+_OWN_STARTERS = ("qualify", "tune", "recipe")
 
 # The shaped network for data, the other for what launchers say to each other.
 _DATA, _CONTROL = "10.1.0.0/16", "10.2.0.0/16"
@@ -64,10 +66,10 @@ def variables(env: Mapping[str, str]) -> dict[str, str]:
 def launching(command: list[str], ranks: int) -> list[str]:
     """The words that start a command on ``ranks`` ranks. Raises Unavailable without an MPI.
 
-    A command that starts ranks itself is unchanged. One with ``--launches`` starts every launch
-    itself, and gets the number of ranks as an option.
+    A command that starts ranks itself (`starts_ranks`) is unchanged. One with ``--launches`` starts
+    every launch itself, and gets the number of ranks as an option.
     """
-    if Path(command[0]).name in STARTERS:
+    if starts_ranks(command):
         return command
     if "--launches" in command:
         return [*command, "--ranks", str(ranks)]
@@ -76,3 +78,15 @@ def launching(command: list[str], ranks: int) -> list[str]:
     if mpirun is None:
         raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
     return [mpirun, "-n", str(ranks), *command]
+
+
+def starts_ranks(command: list[str]) -> bool:
+    """True for launchers, and for ``busbar qualify`` and ``python -m bench.qualify`` and others."""
+    program = Path(command[0]).name
+    if program.startswith("python") and command[1:2] == ["-m"]:
+        program, words = "".join(command[2:3]).removeprefix("bench."), command[3:]
+    else:
+        words = command[1:]
+    if program == "busbar":
+        program = "".join(words[:1])
+    return program in (*STARTERS, *_OWN_STARTERS)

@@ -36,8 +36,8 @@ class ClusterCommand(ClusterOptions, Command):
     USAGE = "%(prog)s [options] -- COMMAND …\n       %(prog)s law [options]"
 
     EPILOG = (
-        "COMMAND runs on every rank, unless it starts ranks itself (mpirun, srun, --once). See"
-        " docs/cluster.md."
+        "COMMAND runs on every rank, unless it starts ranks itself (mpirun, srun, qualify, --once)."
+        " See docs/cluster.md."
     )
 
     def run(self) -> int:

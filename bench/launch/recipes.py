@@ -12,7 +12,9 @@ import shlex
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +35,12 @@ _STARTERS, _STARTING = ("qualify", "tune"), ("--ranks", "--launches")
 _NO_KILL = [
     "# A node that fails does not end the job: it is what qualify looks for.",
     "#SBATCH --no-kill",
+]
+# The folder of qualify's campaign, for bash.
+_FOLDER = '-o "qualify-$SLURM_JOB_ID"'
+_RESUMING = [
+    "# To go on with a campaign whose job ended too early, start another job on the same nodes",
+    "# (#SBATCH --nodelist) whose command is: qualify --resume qualify-NUMBER, of the first job.",
 ]
 _BASE = "debian:bookworm-slim"
 _BUILD = "g++ python3-dev python3-venv"
@@ -80,6 +88,9 @@ def slurm(job: Job, busbar: Sequence[str], mpi: str, written_by: str) -> str:
     if command[0] == "qualify" and job.settles("--launcher", "--launcher-option", "--resume"):
         command.insert(1, f"--launcher-option=--mpi={mpi}")
     start = [] if job.starts_ranks else ["srun", f"--mpi={mpi}"]
+    name, *words = command
+    folder = name == "qualify" and job.settles("-o", "--run-dir", "--resume")
+    run = [shlex.join([name]), *([_FOLDER] if folder else []), *map(shlex.quote, words)]
     lines = [
         "#!/bin/bash",
         f"# {make_printable(written_by)}",
@@ -103,8 +114,9 @@ def slurm(job: Job, busbar: Sequence[str], mpi: str, written_by: str) -> str:
         f"# {mpi}: `srun --mpi=list` shows what there is. MPICH takes pmi2, Open MPI pmix.",
         # MPICH 5 and Slurm's pmi2 differ in the second version of the protocol.
         *(["export MPIR_CVAR_PMI_VERSION=1"] if mpi == "pmi2" else []),
+        *(_RESUMING if folder else []),
         "",
-        f'exec {shlex.join(start)}{" " if start else ""}"${{busbar[@]}}" {shlex.join(command)}',
+        f'exec {shlex.join(start)}{" " if start else ""}"${{busbar[@]}}" {" ".join(run)}',
     ]
     return "\n".join(lines) + "\n"
 
@@ -290,6 +302,7 @@ def _ssh() -> str:
     )
 
 
+_LEAST_MINUTES = 30
 _MOST_NODES, _MOST_RANKS, _MOST_MINUTES = 1 << 16, 1024, 60 * 24 * 365
 # A name of Kubernetes, whose pods have up to 13 characters more in a label of 63.
 _NAME = re.compile("[a-z0-9](?:[-a-z0-9]{0,48}[a-z0-9])?")
@@ -342,7 +355,10 @@ class _JobOptions(CommandWords, _OutputOptions):
         parse=whole(1, "ranks", _MOST_RANKS),
     )
     gpus: int = option("--gpus G  GPUs of a node", 0, whole(0, "GPUs", 64))
-    time: int = option("--time MINUTES  time limit", 30, whole(1, "minutes", _MOST_MINUTES))
+    time: int | None = option(
+        "--time MINUTES  time limit (default: 30, or twice the most that qualify --dry-run says)",
+        parse=whole(1, "minutes", _MOST_MINUTES),
+    )
     name: str | None = option("--name NAME  the job's (default: busbar-COMMAND)", parse=_name)
 
     def checked(self) -> Self:
@@ -367,7 +383,18 @@ class _JobOptions(CommandWords, _OutputOptions):
         """The job that these options describe."""
         name = self.name or f"busbar-{self.command[0]}".replace("_", "-")
         ranks = self.ranks_per_node or max(1, self.gpus)
-        return Job(self.command, name, self.nodes, ranks, self.gpus, self.time)
+        minutes = self.time or _minutes(self.command, self.nodes)
+        return Job(self.command, name, self.nodes, ranks, self.gpus, minutes)
+
+
+def _minutes(command: Sequence[str], nodes: int) -> int:
+    """The default time limit: of ``qualify`` twice the most that it takes without faults."""
+    name, *words = command
+    seconds = 0.0
+    if name == "qualify" and "--resume" not in words and "--help" not in words:
+        with suppress(Unsupported):  # the job says what is wrong with its command
+            seconds = load("bench.qualify.main:most_seconds")(words, nodes)
+    return min(_MOST_MINUTES, max(_LEAST_MINUTES, ceil(2 * seconds / 60)))
 
 
 class SlurmCommand(_JobOptions, Command):

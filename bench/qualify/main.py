@@ -54,6 +54,7 @@ from busbar.commands import Command
 from busbar.errors import StoreError, Unsupported
 from busbar.files import check, write, write_all
 from busbar.host import core_share, hostname
+from busbar.launchers import launched
 from busbar.options import Self, option, switch
 from busbar.start import python
 from busbar.status import FOUND, GOOD
@@ -65,6 +66,8 @@ from reports.analysis.expect import parse_rate, parse_share
 # The table's width, and seconds that each host more than two may add to a launch's deadline.
 _WIDTH, _EACH_S = 80, 0.5
 _MOST_BYTES = 1 << 30
+# Launches are listed by --dry-run for so many hosts.
+_MOST_LISTED = 32
 # Launches at the same time for each core, and at most: each is a few processes, and one of Slurm's
 # controller. Files that this process opens for each, and for itself.
 _EACH_CORE, _MOST_AT_ONCE = 4, 256
@@ -177,6 +180,12 @@ class QualifyCommand(Command):
 
     def run(self) -> int:
         """Run the campaign, print the verdicts and write the files. Returns the exit status."""
+        starter = launched()
+        if starter is not None and starter.size > 1:
+            raise Unsupported(
+                f"{starter.by} started {starter.size} processes; qualify starts ranks itself:"
+                " start it once"
+            )
         campaign = load(self.resume) if self.resume is not None else self._new()
         kept = campaign.header.settings
         launcher = choose(kept.launcher or None, kept.launcher_options, kept.ssh, os.environ)
@@ -447,20 +456,43 @@ def _possible(decision: Decision, engine: Engine, launcher: Launcher) -> Decisio
 
 
 def plan(engine: Engine, header: Header, launcher: Launcher) -> Iterator[str]:
-    """The lines of ``--dry-run``: the launches if no host has a fault."""
+    """The lines of ``--dry-run``: the launches if no host has a fault; of many hosts, how many."""
+    count, total = 0, 0.0
+    for launches, announced in _without_faults(engine, header, launcher):
+        yield f"# {announced}"
+        if len(header.cluster.hosts) <= _MOST_LISTED:
+            for launch in launches:
+                yield f"{launch.number:>5}  {' '.join(launch.hosts)}"
+        count += len(launches)
+        total += longest(launches, engine)
+    most = format_duration(total)
+    yield f"# {format_count(count, 'launch')}, at most {most}; more where hosts are suspects"
+
+
+def most_seconds(words: Sequence[str], hosts: int) -> float:
+    """The most seconds that ``qualify`` with these words takes of so many hosts without faults.
+
+    Raises Unsupported for words that are no options of ``qualify``.
+    """
+    asked = QualifyCommand.parse(words, QualifyCommand.make_parser())
+    command = replace(asked, hosts=f"host[1-{hosts}]", hostfile=None, racks=None, resume=None)
+    campaign, launcher = command._new(), Launcher(SRUN, SRUN)
+    engine = command._engine(campaign, launcher)
+    batches = _without_faults(engine, campaign.header, launcher)
+    return sum(longest(launches, engine) for launches, _ in batches)
+
+
+def _without_faults(
+    engine: Engine, header: Header, launcher: Launcher
+) -> Iterator[tuple[Sequence[Launch], str]]:
+    """The batches of launches if no host has a fault, and what is announced of each."""
     known: list[Observation] = []
-    total = 0.0
     while True:
         decision = _possible(decide(header.cluster, header.limits, known), engine, launcher)
         if not decision.launches:
             break
-        yield f"# {_announced(decision, engine)}"
-        for launch in decision.launches:
-            yield f"{launch.number:>5}  {' '.join(launch.hosts)}"
-        total += longest(decision.launches, engine)
+        yield decision.launches, _announced(decision, engine)
         known += map(_healthy, decision.launches)
-    most = format_duration(total)
-    yield f"# {format_count(len(known), 'launch')}, at most {most}; more where hosts are suspects"
 
 
 def _healthy(launch: Launch) -> Observation:

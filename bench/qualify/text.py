@@ -168,10 +168,14 @@ def metrics(verdicts: Sequence[Verdict], seconds: float, when: float) -> str:
 def _metrics(verdicts: Sequence[Verdict], seconds: float, when: float) -> Iterator[str]:
     hosts = sorted((v for v in verdicts if v.kind == HOST), key=lambda v: natural(v.subject[0]))
     name = "busbar_qualify_host_good"
-    yield from _about(name, "1 where the host is good, else 0.")
+    yield from _about(name, "1 where the host is good, 0 where it is bad; none if it is unknown.")
     for one in hosts:
-        labels = _labels(host=one.subject[0], state=one.state.value)
-        yield f"{name}{labels} {int(one.state is State.GOOD)}"
+        if one.state is not State.CANNOT_TELL:
+            yield f"{name}{_labels(host=one.subject[0])} {int(one.state is State.GOOD)}"
+    name = "busbar_qualify_host_state"
+    yield from _about(name, "1 for the verdict on the host.")
+    for one in hosts:
+        yield f"{name}{_labels(host=one.subject[0], state=one.state.value)} 1"
     name = "busbar_qualify_rate_ratio"
     yield from _about(name, "Rate over the median of its like.")
     for one in verdicts:

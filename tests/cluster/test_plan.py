@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.cluster import cpu, text
 from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making
-from bench.cluster.launchers import launching
+from bench.cluster.launchers import launching, starts_ranks
 from bench.cluster.network import Network
 from bench.cluster.use import Use, counters, picture, used
 from bench.timing.clock import VARIABLE, skew
@@ -282,3 +282,12 @@ def test_what_has_several_launches_starts_its_ranks_itself() -> None:
     words = ["python", "-m", "bench.allreduce", "--launches", "3"]
     assert launching(words, 8) == [*words, "--ranks", "8"]
     assert launching(["mpirun", "-n", "2", *words], 8) == ["mpirun", "-n", "2", *words]
+
+
+@pytest.mark.parametrize("name", ["qualify", "tune", "recipe"])
+def test_commands_that_start_ranks_themselves_run_once(name: str) -> None:
+    """Rule: qualify and the like imply --once, however they are spelled; benchmarks do not."""
+    for words in (["/opt/bin/busbar", name], ["python3", "-m", f"bench.{name}", "--dry-run"]):
+        assert launching(words, 8) == words
+    for words in (["busbar"], ["busbar", "allreduce", name], ["python3", "-m", "bench.step"]):
+        assert not starts_ranks(words)

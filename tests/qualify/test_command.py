@@ -268,7 +268,8 @@ def test_files_for_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drains[0][4].startswith("Reason=busbar: slow (x0.6")
     assert "kubectl cordon n1\nkubectl cordon n4\n" in Path("cordon").read_text()
     metrics = Path("metrics").read_text()
-    assert 'busbar_qualify_host_good{host="n1",state="slow"} 0\n' in metrics
+    assert 'busbar_qualify_host_good{host="n1"} 0\n' in metrics
+    assert 'busbar_qualify_host_state{host="n1",state="slow"} 1\n' in metrics
     assert 'busbar_qualify_subjects{kind="host",state="good"} 4\n' in metrics
     assert "n1" in Path("page").read_text()
 
@@ -313,6 +314,25 @@ def test_a_dry_run_starts_nothing(
     assert not Path("run").exists()
     assert sum(line.split()[1:] == HOSTS for line in lines) == 1
     assert re.fullmatch(r"# \d+ launches, at most .*", lines[-1])
+
+
+def test_a_dry_run_of_many_hosts_is_short(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: of more than 32 hosts --dry-run prints batches and the total, not each launch."""
+    assert _command("--dry-run", hosts=[f"n{number}" for number in range(33)]).run() == GOOD
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith("# ") for line in lines)
+    assert "launches, at most" in lines[-1]
+
+
+@pytest.mark.usefixtures("launched")
+def test_several_processes_do_not_qualify(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a launcher with several ranks is refused; one process of a launcher is not."""
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "6")
+    with pytest.raises(Unsupported, match=r"MPICH \(Hydra\) started 6 processes.*start it once"):
+        _command().run()
+    monkeypatch.setenv("PMI_SIZE", "1")
+    assert _command("--dry-run").run() == GOOD
 
 
 @pytest.mark.usefixtures("launched")

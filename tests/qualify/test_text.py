@@ -54,6 +54,16 @@ def test_metrics_are_prometheus_lines(reason: str, host: str) -> None:
         )
 
 
+def test_a_host_that_is_unknown_is_not_exported_as_bad() -> None:
+    """Rule: host_good is 1 or 0 of known hosts alone, with a label that does not change."""
+    states = {"n1": State.GOOD, "n2": State.SLOW, "n3": State.CANNOT_TELL}
+    lines = text.metrics([_verdict(*one) for one in states.items()], 1.0, 2.0).splitlines()
+    good = [line for line in lines if line.startswith("busbar_qualify_host_good")]
+    assert good == [f'busbar_qualify_host_good{{host="n{n}"}} {2 - n}' for n in (1, 2)]
+    for host, state in states.items():
+        assert f'busbar_qualify_host_state{{host="{host}",state="{state.value}"}} 1' in lines
+
+
 class _Tags(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

@@ -226,3 +226,37 @@ def test_rows_are_sent_to_their_reader_and_maps_to_theirs(
     path.write_text(own_json.dump(dgx_1v()))
     assert reports_main(["show", str(path)]) == 2
     assert "which python -m topology --from reads" in capsys.readouterr().err
+
+
+def test_matrices_of_two_machines_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: two files of one kind that disagree about a pair, or have other GPUs, are refused.
+
+    A matrix of topo -mp tells no NVLinks, and does not disagree.
+    """
+    texts = {
+        "same": "GPU0 GPU1\nGPU0 X NV18\nGPU1 NV18 X\n",
+        "fewer_links": "GPU0 GPU1\nGPU0 X NV16\nGPU1 NV16 X\n",
+        "no_nvlinks_told": "GPU0 GPU1\nGPU0 X SYS\nGPU1 SYS X\n",
+        "more_gpus": "GPU0 GPU1 GPU2\nGPU0 X NV18 NV18\nGPU1 NV18 X NV18\nGPU2 NV18 NV18 X\n",
+    }
+    first, *_ = paths = [tmp_path / name for name in ("first", *texts)]
+    for path, text in zip(paths, (texts["same"], *texts.values()), strict=True):
+        path.write_text(text)
+    refusals = {path.name: topology_main(["check", str(first), str(path)]) for path in paths[1:]}
+    assert refusals == {"same": 0, "fewer_links": 2, "no_nvlinks_told": 0, "more_gpus": 2}
+    err = capsys.readouterr().err
+    assert "GPU0 and GPU1, nvlinks: 18 and 16" in err
+    assert "other GPUs: 2 and 3" in err
+    assert err.count("give one machine at a time") == 2
+
+
+def test_check_counts_devices(report: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: check --gpus N has status 1 with another number of GPUs, for a scheduler's prolog."""
+    status = topology_main(["check", "--json", report])
+    before = json.loads(capsys.readouterr().out)
+    assert topology_main(["check", "--json", "--gpus", "7", report]) == status
+    assert json.loads(capsys.readouterr().out) == before
+    assert topology_main(["check", "--json", "--gpus", "8", report]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["summary"] == "7 GPU(s) instead of 8"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from topology.diagnostics import check
+from topology.diagnostics import check, driver_down, miscounted
 from topology.model.device import Fact, Value
+from topology.model.merge import merge
 from topology.model.rates import published
 from topology.model.topology import Device, Kind, PairFact, Topology
-from topology.sources import gather, sysfs
+from topology.sources import gather, smi_xml, sysfs
+
+from . import texts
 
 Facts = dict[str, Value]
 
@@ -338,3 +342,27 @@ def test_nobody_is_told_to_reseat_a_card_in_a_guest(line: str, expected: bool) -
     text = "".join(f"{card}/{name}:{value}\n" for name, value in facts.items())
     topology = sysfs.parse(text + "/proc/cpuinfo/model:143\n" + line)
     assert ("pcie-width" in _codes(topology)) == expected
+
+
+def test_a_driver_that_does_not_answer_is_a_finding() -> None:
+    """Rule: NVIDIA devices in sysfs or /dev of which the driver says nothing are not passed."""
+    on_bus, none = sysfs.parse(texts.SYSFS), Topology((), sources=("sysfs",))
+    (finding,) = driver_down(on_bus, [], ["NVML does not start"])
+    assert finding.subjects == ("GPU0", "GPU1") and "NVML does not start" in finding.evidence
+    (finding,) = driver_down(none, [Path("/dev/nvidia1"), Path("/dev/nvidia0")], [])
+    assert "/dev/nvidia0 exists" in finding.evidence
+    driver = smi_xml.parse(texts.SMI_XML)
+    assert not driver_down(none, [], []) and not driver_down(driver, [Path("/dev/nvidia0")], [])
+
+
+def test_another_number_of_devices_is_a_finding() -> None:
+    """Rule: fewer or more than asked for; a GPU on the bus that the driver lost is not counted."""
+    driver, bus = smi_xml.parse(texts.SMI_XML), sysfs.parse(texts.SYSFS)
+    assert (len(driver.gpus), len(bus.gpus), len(bus.nics)) == (2, 2, 1)
+    assert not miscounted(driver, 2, None) and not miscounted(bus, 2, 1)
+    assert [one.code for one in miscounted(bus, 1, 3)] == ["gpu-count", "nic-count"]
+    lost = merge([driver, sysfs.parse(texts.SYSFS.replace("83:00.0", "84:00.0"))])
+    assert len(lost.gpus) == 3
+    (finding,) = miscounted(lost, 3, None)
+    assert finding.summary == "2 GPU(s) instead of 3"
+    assert finding in check(lost, [finding])

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 from busbar.arguments import program
@@ -141,10 +142,41 @@ def gather(files: Iterable[str]) -> tuple[Topology, tuple[str, ...]]:
 
     ``-`` is standard input; a folder is a copy of ``/`` with sys and proc. Of several statements of
     a fact the first file's is used. Raises ProbeError, with the file, if it cannot be read or
-    parsed, or if no source of this machine answers.
+    parsed, if two matrices of one program are unlike, or if no source of this machine answers.
     """
     names = list(files)
-    return (merge([_file(name) for name in names]), ()) if names else _machine()
+    if not names:
+        return _machine()
+    maps = [_file(name) for name in names]
+    for (first, a), (second, b) in combinations(zip(names, maps, strict=True), 2):
+        if difference := _difference(a, b):
+            reason = (
+                f"a matrix unlike the one of {first} ({difference}); give one machine at a time"
+            )
+            raise ProbeError(second, reason)
+    return merge(maps), ()
+
+
+#: What matrices of paths state of a pair. Rates differ from run to run, P2P by the operation.
+_PATHS = ("level", "nvlinks")
+
+
+def _difference(a: Topology, b: Topology) -> str:
+    """What two matrices of one program state differently; empty if nothing, or no such matrices."""
+    one, other = (
+        {
+            (pair.a, pair.b, pair.fact.name, pair.fact.source): pair.fact.value
+            for pair in topology.pairs
+            if pair.fact.name in _PATHS
+        }
+        for topology in (a, b)
+    )
+    gpus = [sorted(gpu.busid or gpu.id for gpu in topology.gpus) for topology in (a, b)]
+    if (one or other) and a.sources == b.sources and gpus[0] != gpus[1]:
+        return f"other GPUs: {len(gpus[0])} and {len(gpus[1])}"
+    differing = (key for key, value in one.items() if other.get(key, value) != value)
+    key = next(differing, None)
+    return "" if key is None else f"{key[0]} and {key[1]}, {key[2]}: {one[key]} and {other[key]}"
 
 
 def _file(name: str) -> Topology:

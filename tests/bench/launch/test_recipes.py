@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.launch.recipes import TABLE, Job, apptainer, dockerfile, mpijob, slurm
+from bench.qualify.main import most_seconds
 from busbar.errors import BusbarError, Unsupported
 
 _WORD = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
@@ -49,7 +50,10 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _started(script: str, stub: Path) -> list[str]:
     """The words of the program that a script starts."""
     done = subprocess.run(
-        ["bash", "-s"], input=script.encode(), env={"PATH": f"{stub}:/bin"}, capture_output=True
+        ["bash", "-s"],
+        input=script.encode(),
+        env={"PATH": f"{stub}:/bin", "SLURM_JOB_ID": "7"},
+        capture_output=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.decode().split("\0")[:-1]
@@ -81,12 +85,32 @@ def test_what_starts_its_ranks_is_started_once(stub: Path) -> None:
     """
     busbar, about = [str(stub / "busbar here")], ("a", 2, 1, 0, 1)
     script = slurm(Job(["qualify", "--seed", "3"], *about), busbar, "pmix", "")
-    assert _started(script, stub)[1:] == ["qualify", "--launcher-option=--mpi=pmix", "--seed", "3"]
+    own = ["-o", "qualify-7", "--launcher-option=--mpi=pmix"]
+    assert _started(script, stub)[1:] == ["qualify", *own, "--seed", "3"]
+    for settled in (["-o", "mine"], ["--resume", "mine"]):
+        script = slurm(Job(["qualify", *settled], *about), busbar, "pmix", "")
+        assert "qualify-7" not in _started(script, stub)
     assert "#SBATCH --no-kill" in script.split("set -eu")[0].splitlines()
     script = slurm(Job(["qualify"], "a", 2, 8, 8, 1), busbar, "pmix", "")
     assert "--ranks-per-host=8" in _started(script, stub)
     script = slurm(Job(["allreduce", "--ranks=4"], *about), busbar, "pmix", "")
     assert _started(script, stub) == [*busbar, "allreduce", "--ranks=4"]
+
+
+def test_a_qualification_of_many_hosts_has_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: --time is by default twice what qualify's dry run says, at least 30 minutes."""
+
+    def minutes(*words: str) -> int:
+        assert _recipe("slurm", "--mpi", "pmi2", *words) == 0
+        match = re.search("^#SBATCH --time=(\\d+)$", capsys.readouterr().out, re.MULTILINE)
+        assert match is not None
+        return int(match[1])
+
+    assert minutes("--", "allreduce") == minutes("-N", "4", "--", "qualify") == 30
+    many = ["-N", "200", "--", "qualify", "--at-once", "1"]
+    expected = 2 * most_seconds(["--at-once", "1"], 200) / 60
+    assert expected <= minutes(*many) < expected + 1 and expected > 100
+    assert minutes("--time", "5", *many) == 5
 
 
 # -- MPIJob
