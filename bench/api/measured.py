@@ -51,12 +51,15 @@ class MeasuredRows(Sequence[Measurement]):
     """Rows in the order in which they were measured, one for each size and placement.
 
     A sequence of `reports.records.measurement.Measurement` (seconds, bytes, bytes per second).
-    ``notes``: remarks of the readers and the run. ``str()`` gives the tables, the answer and the
-    warnings, as ``busbar reports show`` prints them. A notebook shows a plot, too.
+    ``notes``: remarks of the readers and the run; ``brief``: warnings that the run printed.
+    ``str()`` gives the tables, the answer and the warnings, as ``busbar reports show`` prints them.
+    A notebook shows a plot, too.
     """
 
-    def __init__(self, rows: Iterable[Measurement], notes: Iterable[str] = ()) -> None:
-        self.rows, self.notes = tuple(rows), tuple(notes)
+    def __init__(
+        self, rows: Iterable[Measurement], notes: Iterable[str] = (), brief: Iterable[str] = ()
+    ) -> None:
+        self.rows, self.notes, self.brief = tuple(rows), tuple(notes), tuple(brief)
 
     @overload
     def __getitem__(self, at: int) -> Measurement: ...
@@ -66,7 +69,9 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __getitem__(self, at: int | slice) -> Measurement | MeasuredRows:
         """A row; a slice gives another MeasuredRows."""
-        return MeasuredRows(self.rows[at], self.notes) if isinstance(at, slice) else self.rows[at]
+        if not isinstance(at, slice):
+            return self.rows[at]
+        return MeasuredRows(self.rows[at], self.notes, self.brief)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -74,7 +79,9 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __add__(self, other: MeasuredRows) -> MeasuredRows:
         """The rows of both, in this order."""
-        return MeasuredRows((*self.rows, *other.rows), (*self.notes, *other.notes))
+        return MeasuredRows(
+            (*self.rows, *other.rows), (*self.notes, *other.notes), (*self.brief, *other.brief)
+        )
 
     @property
     def wrong(self) -> int:
@@ -89,7 +96,7 @@ class MeasuredRows(Sequence[Measurement]):
     @property
     def warnings(self) -> list[str]:
         """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
-        return warnings_of(self._together)
+        return list(dict.fromkeys([*self.brief, *warnings_of(self._together)]))
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:
@@ -158,20 +165,22 @@ class MeasuredRows(Sequence[Measurement]):
                 yield f'<img style="max-width:100%" alt="{escape(name)}" src="{source}">'
 
 
-def load(*paths: str | Path, ranks: int | None = None) -> MeasuredRows:
+def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) -> MeasuredRows:
     """The rows of files or folders: Busbar's records, and logs of nccl-tests, OSU and IMB.
 
-    ``ranks``: the number of ranks, for logs that do not state it. Raises ReportError.
+    A list of paths is accepted as well. ``ranks``: the number of ranks, for logs that do not state
+    it. Raises ReportError.
     """
     if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
         raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
-    if not paths:
+    files = [one for path in paths for one in ([path] if isinstance(path, (str, Path)) else path)]
+    if not files:
         raise ReportError("busbar.load: no file to read")
-    readings = [read(path, ranks) for path in paths]
+    readings = [read(path, ranks) for path in files]
     return MeasuredRows(
         (
             row
-            for path, one in zip(paths, readings, strict=True)
+            for path, one in zip(files, readings, strict=True)
             for row in with_steps(Path(path), one.rows)
         ),
         (str(note) for one in readings for note in one.notes),
