@@ -17,6 +17,16 @@ class BusbarError(Exception):
 
     exit_status: int = BAD
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Restore a pickled error from its message and attributes: ``__init__`` may take others."""
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[BusbarError], args: tuple[object, ...]) -> BusbarError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
+
 
 class ScheduleError(BusbarError):
     """A schedule is inconsistent, or its result is not that of its collective."""

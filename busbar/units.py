@@ -32,6 +32,8 @@ MOST_RANKS = 1024
 #: The largest size: no address space has more bytes.
 MOST_BYTES = 2**48
 _MOST_SIZES = 10_000
+#: Ratio of the ends of an interval from which its upper end is not printed.
+OPEN = 100.0
 _MOST_DIGITS = 18
 
 Digits = str | Callable[[float], str]
@@ -167,13 +169,21 @@ def format_p_value(p: float) -> str:
     return "p < 1e-9" if p < 1e-9 else f"p {p:.2g}"
 
 
+def is_open(low: float, high: float) -> bool:
+    """True if the ends of an interval are so far apart that the upper one means nothing."""
+    return high >= OPEN * low
+
+
 def format_interval(low: float | None, high: float | None, middle: float | None) -> str:
     """Return an interval as per cent below and above ``middle``; empty if it is unknown.
 
-    An upper end of ten times ``middle`` or more is shown as a factor: ``-1.2% +16x``.
+    An upper end of ten times ``middle`` or more is shown as a factor: ``-1.2% +16x``. ``-``: the
+    ends are a factor of 100 or more apart (`is_open`).
     """
     if low is None or high is None or not middle:
         return ""
+    if is_open(low, high):
+        return "-"
     below, above = 100 * (middle - low) / middle, 100 * (high - middle) / middle
     if high >= 10 * middle:
         return f"-{below:.1f}% +{three_digits(high / middle)}x"

@@ -6,7 +6,9 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from html import escape
+from math import nan
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, overload
 
 from busbar.arguments import unknown
@@ -15,7 +17,10 @@ from busbar.files import FIGURE_FORMS
 from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.cautions import warnings_of
 from reports.analysis.launches import over_launches
+from reports.analysis.steps import figures as step_figures
+from reports.figures.every import every_figure
 from reports.figures.plot import figures
+from reports.readers.codec import with_steps
 from reports.readers.frame import frame
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
@@ -28,7 +33,10 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 # Endings of column names, and their units. The first match counts.
-_UNITS = (("_bytes_per_s", "bytes/s"), ("_bytes", "bytes"), ("_hz", "Hz"), ("_j", "J"), ("_s", "s"))
+_UNITS = (
+    ("_bytes_per_s", "bytes/s"), ("_per_s", "1/s"), ("_bytes", "bytes"), ("_hz", "Hz"),
+    ("_j", "J"), ("_s", "s"),
+)  # fmt: skip
 # The first columns of a frame; the others follow in the order of the record.
 _FIRST = (
     "collective", "algorithm", "ranks", "size", "placement", "time_s", "algbw", "busbw", "wrong",
@@ -43,12 +51,15 @@ class MeasuredRows(Sequence[Measurement]):
     """Rows in the order in which they were measured, one for each size and placement.
 
     A sequence of `reports.records.measurement.Measurement` (seconds, bytes, bytes per second).
-    ``notes``: remarks of the readers and the run. ``str()`` gives the tables, the answer and the
-    warnings, as ``busbar reports show`` prints them. A notebook shows a plot, too.
+    ``notes``: remarks of the readers and the run; ``brief``: warnings that the run printed.
+    ``str()`` gives the tables, the answer and the warnings, as ``busbar reports show`` prints them.
+    A notebook shows a plot, too.
     """
 
-    def __init__(self, rows: Iterable[Measurement], notes: Iterable[str] = ()) -> None:
-        self.rows, self.notes = tuple(rows), tuple(notes)
+    def __init__(
+        self, rows: Iterable[Measurement], notes: Iterable[str] = (), brief: Iterable[str] = ()
+    ) -> None:
+        self.rows, self.notes, self.brief = tuple(rows), tuple(notes), tuple(brief)
 
     @overload
     def __getitem__(self, at: int) -> Measurement: ...
@@ -58,7 +69,9 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __getitem__(self, at: int | slice) -> Measurement | MeasuredRows:
         """A row; a slice gives another MeasuredRows."""
-        return MeasuredRows(self.rows[at], self.notes) if isinstance(at, slice) else self.rows[at]
+        if not isinstance(at, slice):
+            return self.rows[at]
+        return MeasuredRows(self.rows[at], self.notes, self.brief)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -66,7 +79,9 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __add__(self, other: MeasuredRows) -> MeasuredRows:
         """The rows of both, in this order."""
-        return MeasuredRows((*self.rows, *other.rows), (*self.notes, *other.notes))
+        return MeasuredRows(
+            (*self.rows, *other.rows), (*self.notes, *other.notes), (*self.brief, *other.brief)
+        )
 
     @property
     def wrong(self) -> int:
@@ -81,7 +96,7 @@ class MeasuredRows(Sequence[Measurement]):
     @property
     def warnings(self) -> list[str]:
         """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
-        return warnings_of(self._together)
+        return list(dict.fromkeys([*self.brief, *warnings_of(self._together)]))
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:
@@ -92,14 +107,19 @@ class MeasuredRows(Sequence[Measurement]):
         """The rows as a pandas DataFrame, see docs/reports.md. Raises MissingLibrary.
 
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
-        bytes). The columns of a result table come first. ``attrs["units"]`` maps columns to units.
+        bytes). The columns of a result table come first. Training steps have ``step_exposed_s``,
+        ``step_compute_s``, ``step_exchange_s`` and ``samples_per_s`` as well.
+        ``attrs["units"]`` maps columns to units.
         """
         table = frame(self.rows)
         for name in ("algbw", "busbw"):
             table[name] = table[f"{name}_bytes_per_s"] / 1e9
+        if any(row.step is not None for row in self.rows):
+            for name, values in _step_columns(self.rows).items():
+                table[name] = values
         first = [name for name in _FIRST if name in table]
         ordered: DataFrame = table[[*first, *(name for name in table if name not in first)]]
-        units = {"algbw": "GB/s", "busbw": "GB/s", "size": "bytes", "messages_per_s": "1/s"}
+        units = {"algbw": "GB/s", "busbw": "GB/s", "size": "bytes"}
         for column in map(str, ordered):
             unit = next((unit for end, unit in _UNITS if column.endswith(end)), None)
             if unit is not None:
@@ -115,7 +135,7 @@ class MeasuredRows(Sequence[Measurement]):
         """
         if form not in FIGURE_FORMS:
             raise unknown("form", form, FIGURE_FORMS)
-        return figures(self.rows, form)
+        return every_figure(self.rows, [row for row in self.rows if row.step is not None], form)
 
     def __repr__(self) -> str:
         what = ", ".join(dict.fromkeys(f"{r.collective} {r.algorithm}".strip() for r in self.rows))
@@ -145,20 +165,47 @@ class MeasuredRows(Sequence[Measurement]):
                 yield f'<img style="max-width:100%" alt="{escape(name)}" src="{source}">'
 
 
-def load(*paths: str | Path, ranks: int | None = None) -> MeasuredRows:
+def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) -> MeasuredRows:
     """The rows of files or folders: Busbar's records, and logs of nccl-tests, OSU and IMB.
 
-    ``ranks``: the number of ranks, for logs that do not state it. Raises ReportError.
+    A list of paths is accepted as well. ``ranks``: the number of ranks, for logs that do not state
+    it. Raises ReportError.
     """
     if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
         raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
-    if not paths:
+    files = [one for path in paths for one in ([path] if isinstance(path, (str, Path)) else path)]
+    if not files:
         raise ReportError("busbar.load: no file to read")
-    readings = [read(path, ranks) for path in paths]
+    readings = [read(path, ranks) for path in files]
     return MeasuredRows(
-        (row for one in readings for row in one.rows),
+        (
+            row
+            for path, one in zip(files, readings, strict=True)
+            for row in with_steps(Path(path), one.rows)
+        ),
         (str(note) for one in readings for note in one.notes),
     )
+
+
+def _step_columns(rows: Sequence[Measurement]) -> dict[str, list[float]]:
+    """Figures of training steps as columns, in seconds and samples per second; NaN if unknown."""
+    columns: dict[str, list[float]] = {
+        name: [nan] * len(rows)
+        for name in ("step_exposed_s", "step_compute_s", "step_exchange_s", "samples_per_s")
+    }
+    for at, row in enumerate(rows):
+        known = None if row.step is None else step_figures(row)
+        if row.step is None or known is None:
+            continue
+        values = (
+            None if known.exposed is None else known.exposed.value,
+            known.compute,
+            median(row.step.exchange_s) if row.step.exchange_s else None,
+            known.rate.value if row.step.batch else None,
+        )
+        for column, value in zip(columns.values(), values, strict=True):
+            column[at] = nan if value is None else value
+    return columns
 
 
 def _groups(rows: Sequence[Measurement]) -> list[list[Measurement]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import geometric_mean
 
-from busbar.units import format_count, format_rate, format_seconds, format_size
+from busbar.units import format_count, format_rate, format_seconds, format_size, is_open
 from reports.analysis.textbook import VOLUMES, what_is_shared
 from reports.analysis.winners import Cells, Stretch, Winner, stretches, time_ratio, winners
 from reports.records.measurement import LIBRARY, Measurement, grouped
@@ -17,7 +17,6 @@ _ALONE = (
     "no answer: with one rank nothing crosses a link; --ranks N (or mpirun -n N) starts N ranks"
 )
 _WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cannot tell"
-_OPEN = 100.0  # ratio of ends from which only the lower end of an interval is printed
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
@@ -253,14 +252,14 @@ def _library(won: Sequence[Winner]) -> str:
 
 def _span(values: Sequence[float]) -> str:
     low, high = _factor(min(values)), _factor(max(values))
-    if max(values) >= _OPEN * min(values):
+    if is_open(min(values), max(values)):
         return f"{low}x or more"
     return f"{low}x" if low == high else f"{low}-{high}x"
 
 
 def _interval(low: float, high: float) -> str:
     """An interval of a ratio in a sentence."""
-    if high >= _OPEN * low:
+    if is_open(low, high):
         return f"{_factor(low)} or more"
     return f"{_factor(low)} to {_factor(high)}"
 

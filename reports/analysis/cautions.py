@@ -35,6 +35,8 @@ _SAID: Mapping[Kind, str] = {
 }
 _OTHERS = 0.05  # share of all cores used by other programs from which a warning is printed
 _MATTERS = 0.05  # of a median: above the 2 % that measuring aims at, and above day-to-day changes
+_MOVED = f"may be off by more than {100 * _MATTERS:.0f} %"
+_IN_BRIEF = (_SAID["few"], _MOVED)
 # Causes first: drift causes autocorrelation; drift, autocorrelation and two modes widen intervals.
 _SHORT: Mapping[Kind, str] = {
     "warm-up": "warm-up not over",
@@ -146,11 +148,13 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
         kinds = Counter(one.kind for _, one in moved)
         causes = ", ".join(f"{_SHORT[kind]} {n}" for kind, n in kinds.most_common())
         where, worst = max(moved, key=lambda pair: pair[1].shift)
-        lines.append(
-            f"{len(moved)} {every} may be off by more than {100 * _MATTERS:.0f} % ({causes});"
-            f" most of all {where}: {worst.text}"
-        )
+        lines.append(f"{len(moved)} {every} {_MOVED} ({causes}); most of all {where}: {worst.text}")
     return lines
+
+
+def is_in_brief(text: str) -> bool:
+    """True for a line of `in_brief`, among the messages of a run."""
+    return any(f" rows {words}" in text or f" looked at {words}" in text for words in _IN_BRIEF)
 
 
 def _chief(reasons: Sequence[Unstable]) -> Unstable | None:

@@ -28,13 +28,8 @@ class PlotCommand(MachineOptions, RunOptions, Command):
         """Write the figures and print their names."""
         from busbar.files import write
         from reports.analysis.expect import parse_rate
-        from reports.analysis.launches import over_launches
         from reports.analysis.machine import read_machine
-        from reports.analysis.steps import summaries
-        from reports.figures.plot import figures
-        from reports.figures.steps import bars, picture
-        from reports.readers.codec import step_measurements
-        from reports.records.measurement import STEP
+        from reports.figures.every import every_figure
 
         limit = None if self.limit is None else parse_rate(self.limit)
         if self.out.suffix.removeprefix(".") in FIGURE_FORMS and not self.out.is_dir():
@@ -44,14 +39,7 @@ class PlotCommand(MachineOptions, RunOptions, Command):
             raise ReportError(f"{self.out}: is no folder, and none can be made there")
         machine = read_machine(self.topology) if self.topology else None
         records = [one for path in self.files for one in step_measurements(path)]
-        # Sizes and busbw have no meaning for training steps: these have their own figures.
-        rows = [row for row in over_launches(rows_of(self)) if not row.collective.startswith(STEP)]
-        pictures = figures(rows, self.format, limit, machine) if rows or not records else {}
-        steps = summaries(records)
-        if any(one.family or one.loss for one in steps):
-            pictures["steps"] = picture(steps, self.format)
-        if (drawn := bars(records, self.format)) is not None:
-            pictures["steps-exposed"] = drawn
+        pictures = every_figure(rows_of(self), records, self.format, limit, machine)
         for name, data in pictures.items():
             make_folder(self.out)
             target = self.out / f"{name}.{self.format}"

@@ -39,6 +39,7 @@ const metricText = metric => value =>
 
 function intervalText(low, high, middle) {
   if (low === null || high === null || !middle) return '';
+  if (high >= 100 * low) return '-';
   const below = (100 * (middle - low)) / middle, above = (100 * (high - middle)) / middle;
   if (high >= 10 * middle) return `-${below.toFixed(1)}% +${digits(high / middle)}x`;
   return `-${below.toFixed(1)} +${above.toFixed(above < 99.95 ? 1 : 0)}%`;

@@ -12,7 +12,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, groupby, repeat
@@ -27,7 +27,16 @@ from busbar.files import decoded
 from reports.readers import upgrade
 from reports.readers.printable import printable_values
 from reports.readers.text import record_texts
-from reports.records.measurement import FORMAT, Measurement, Note, Reading, Record, Run, Series
+from reports.records.measurement import (
+    FORMAT,
+    STEP,
+    Measurement,
+    Note,
+    Reading,
+    Record,
+    Run,
+    Series,
+)
 from reports.records.table import SERIES, TAIL_FIELDS, Builder, measured, tail_columns
 
 # Bytes to read at once: so few that all objects made from them fit into a core's cache.
@@ -473,3 +482,15 @@ def step_measurements(path: Path) -> list[Measurement]:
     """
     texts = (line for text in record_texts(path) for line in text.split("\n") if '"step"' in line)
     return [one for one in measurements("\n".join(texts), strict=False) if one.step is not None]
+
+
+def with_steps(path: Path, rows: Sequence[Measurement]) -> Sequence[Measurement]:
+    """Rows of a file, with the `Step` of training steps, which has no columns."""
+    if not any(row.collective.startswith(STEP) for row in rows):
+        return rows
+    steps = {_step_key(one): one.step for one in step_measurements(path)}
+    return [msgspec.structs.replace(row, step=steps.get(_step_key(row))) for row in rows]
+
+
+def _step_key(row: Measurement) -> Hashable:
+    return row.collective, row.algorithm, row.transport, row.ranks, row.times_s

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from busbar.tables import WIDE, Column, RenderedTable, draw_trend, render_csv, render_rich
-from busbar.units import format_change, format_digits, format_interval, format_p_value, format_size
+from busbar.units import (
+    OPEN,
+    format_change,
+    format_digits,
+    format_interval,
+    format_p_value,
+    format_size,
+    is_open,
+)
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
 from reports.analysis.history import History, HistoryEvent, Series, events
 from reports.records.measurement import STEP, grouped
@@ -16,6 +24,8 @@ from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.summary import TESTS
 
 _CLOCKS = 0.01  # least relative difference of clocks that is reported
+# Columns to leave out if there is no room, in this order: the verdict is never cut.
+_SPARE = ("effect", "p", "95 %", "change")
 _ASKED = 0.05  # the relative difference for which the number of launches is reported
 
 
@@ -43,7 +53,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Rende
         ("NEW is", "left", [c.word for c in comparisons]),
     ]
     what = f"{metric.name} in {metric.unit}" if metric.unit else metric.name
-    return render_rich(f"{name}: {what} of NEW against BASE", columns)
+    return render_rich(f"{name}: {what} of NEW against BASE", columns, width, _SPARE)
 
 
 def beside(comparisons: Sequence[Comparison]) -> list[Column]:
@@ -101,14 +111,18 @@ def resolution(comparisons: Sequence[Comparison]) -> str:
     if fewest < 2:
         return ""
     hidden = [least_seen(scatter, launches) for scatter, launches in least]
-    small, large = (f"{100 * share:.2g}" for share in (min(hidden), max(hidden)))
-    below = f"{large} %" if small == large else f"{small} to {large} %, by the row"
+    small, large = (_least_seen_text(share) for share in (min(hidden), max(hidden)))
+    below = large if small == large else f"{small} to {large}, by the row"
     text = f"Indistinguishable: {fewest} launches a side do not see a difference below {below}"
     if max(hidden) <= _ASKED:
         return f"{text}."
     would = launches_to_see(max(scatter for scatter, _ in least), _ASKED)
     many = "more than 1000" if would is None else str(would)
     return f"{text}; {many} a side would see {100 * _ASKED:g} % in every row."
+
+
+def _least_seen_text(share: float) -> str:
+    return f"a factor of {OPEN:.0f}" if is_open(1.0, 1 + share) else f"{100 * share:.2g} %"
 
 
 def clocks(comparisons: Sequence[Comparison]) -> str:
@@ -126,9 +140,11 @@ def clocks(comparisons: Sequence[Comparison]) -> str:
 
 
 def bounds_text(c: Comparison) -> str:
-    """The interval of a change in per cent; empty if there is none."""
+    """The interval of a change in per cent; empty if there is none, ``-`` if it is open."""
     if c.bounds is None:
         return ""
+    if is_open(*c.bounds):
+        return "-"
     return " ".join(f"{100 * (end - 1):+.1f}" for end in c.bounds)
 
 

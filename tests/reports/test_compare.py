@@ -219,6 +219,21 @@ def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
         assert "--launches 5" in out and "busbar ab -- A -- B" in out
 
 
+def test_launches_far_apart_leave_a_table_to_read(runs: Path) -> None:
+    """Rule: an interval of more than a factor of 100 is ``-``, and a verdict is never cut."""
+    sides = [
+        [
+            str(saved(runs / f"{side}-{slow}.jsonl", noisy(ord(side) + slow, slow=slow)))
+            for slow in (1, 50)
+        ]
+        for side in "xy"
+    ]
+    out = cli("compare", *sides[0], "--", *sides[1]).out
+    table = [line.split() for line in out.splitlines() if line.endswith("indistinguishable ")]
+    assert len(table) == 6 and all((line[-2] == "-") == (line[1] == "ring") for line in table), out
+    assert " % to a factor of 100, by the row;" in " ".join(out.split())
+
+
 def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: a*.jsonl -- b*.jsonl, as a folder of records, are the launches of a side, with options
     anywhere; an end of the line without files, or a file given twice, is refused.

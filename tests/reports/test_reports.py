@@ -112,6 +112,13 @@ def test_large_changes_are_factors(ratio: float) -> None:
     assert len(format_interval(0.9, ratio + 1, 1)) <= 16
 
 
+@given(st.floats(1e-30, 1.0), st.floats(1.0, 1e30))
+def test_an_open_interval_is_not_printed(low: float, high: float) -> None:
+    """Rule: ends that are a factor of 100 or more apart are ``-``; others are short texts."""
+    text = format_interval(low, high, 1.0)
+    assert (text == "-") == (high >= 100 * low) and len(text) <= 16
+
+
 def test_more_than_the_limit_is_explained() -> None:
     """Rule: above 105 % of limit the row's cell has the letter of its reason; at 104 % none has."""
     shared: dict[str, Any] = {"ranks_per_core": 2.0}

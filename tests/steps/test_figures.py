@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import busbar
 from bench.steps.options import StepOptions
 from bench.steps.step_table import header, row, scaling_lines
 from reports.analysis.steps import figures
@@ -109,6 +110,24 @@ def test_every_figure_has_an_interval_and_its_prediction() -> None:
     lowest, highest = 4 * 0.099 / high, 4 * 0.102 / low
     assert lowest < found.speedup.ends[0] < 4 * 0.1 / high
     assert 4 * 0.1 / low < found.speedup.ends[1] < highest
+
+
+def test_python_has_the_steps_of_a_record(tmp_path: Path) -> None:
+    """Rule: `busbar.load` keeps a step's facts; `frame` and `figures` show those of `plot`."""
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "step.jsonl"
+    path.write_bytes(to_jsonl([_result({**STEP, "update": "ring"}, TIMES)]))
+    rows = busbar.load(path)
+    assert rows[0].step is not None and rows[0].step.compute_s == tuple(STEP["compute_s"])
+    table = rows.frame()
+    first = table.iloc[0]
+    assert first.step_exposed_s == pytest.approx(0.0235)
+    assert (first.step_compute_s, first.step_exchange_s) == pytest.approx((0.09, 0.1))
+    assert first.samples_per_s == pytest.approx(4 * 8 / 0.1135)
+    assert table.attrs["units"]["samples_per_s"] == "1/s"
+    reports_main(["plot", str(path), "--out", str(tmp_path)])
+    assert {one.stem for one in tmp_path.glob("*.png")} == set(rows.figures()) == {"steps-exposed"}
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 160, 200])

@@ -86,6 +86,11 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"sizes": np.array([8, 16]), "algorithms": {"rign"}}, "did you mean ring?"),
         ("allreduce", {"datatype": np.float32, "op": "summ"}, "did you mean sum?"),
         (None, {}, "no collective 'None'"),
+        ("allreduce", {"algorithms": "ring", "algorithm": "tree"}, "algorithms excludes algorithm"),
+        ("allreduce", {"dtype": "float32", "datatype": "half"}, "dtype excludes datatype"),
+        ("allreduce", {"dtype": "float32", "op": "summ"}, "did you mean sum?"),
+        ("step", {}, "busbar step --out FILE, then busbar.load(FILE)"),
+        ("pt2pt", {}, "busbar pt2pt --out FILE, then busbar.load(FILE)"),
         ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
     ],
 )
@@ -118,6 +123,22 @@ def test_a_launcher_starts_the_ranks_that_are_given(mpich: Mpi) -> None:
         busbar.run(ranks=[2, 3], launcher=two, **options)
     (row,) = busbar.run(launcher=two, **options)
     assert row.ranks == 2
+
+
+def test_a_run_writes_several_files_and_says_what_to_doubt(tmp_path: Path) -> None:
+    """Rule: `out` and `load` accept several paths; what a run doubts of its rows is a warning."""
+    outs = [tmp_path / "a.jsonl", tmp_path / "b.csv"]
+    rows = busbar.run(
+        ranks=1, transport="inproc", iters=2, sizes=[8], algorithms="ring", placement="out",
+        dtype="float32", out=outs,
+    )  # fmt: skip
+    assert {one.dtype for one in rows} == {"float"} and rows[0].run.source == str(outs[0])
+    assert len(busbar.load(outs)) == len(busbar.load(*outs)) == 2 * len(rows)
+    doubts = "1 of 1 rows have fewer than 6 iterations: no interval is known"
+    assert sum(text.startswith(doubts) for text in rows.warnings) == 1
+    assert not any("of 1 rows" in note for note in rows.notes)
+    with pytest.raises(ReportError, match="no file to read"):
+        busbar.load([])
 
 
 def test_launches_of_several_counts_are_all_kept(tmp_path: Path) -> None:
