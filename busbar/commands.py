@@ -88,13 +88,15 @@ def no_command(
 class CommandTable(NamedTuple):
     """The commands of a package by name, each as ``module:Class`` after the prefix ``package``.
 
-    ``default``: the command that runs if the first word is no command's name.
+    ``default``: the command that runs if the first word is no command's name. ``elsewhere``: see
+    `no_command`.
     """
 
     description: str
     package: str
     entries: Mapping[str, str]
     default: str = ""
+    elsewhere: Mapping[str, str] | None = None
 
     def start(self, name: str, argv: Sequence[str]) -> int:
         """Run the command that the first word names; see `Command.start`."""
@@ -103,7 +105,7 @@ class CommandTable(NamedTuple):
         if self.default:
             return self.load("").start(name, argv, list(self.entries))
         if argv and not argv[0].startswith("-"):
-            raise no_command(argv[0], self.entries, f"{program(name)} show")
+            raise no_command(argv[0], self.entries, f"{program(name)} show", self.elsewhere)
         parser = Parser(prog=program(name), description=self.description)
         commands = parser.add_subparsers(required=True, metavar="COMMAND")
         for command in self.entries:

@@ -119,6 +119,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["collectives", "show", "rnig"], "no algorithm 'rnig'; did you mean ring?"),
     (["allreduce", "--out", "a.jsonl", "--out", "a.jsonl"], "--out a.jsonl: named twice"),
     (["reports", "shwo", "RUN"], "did you mean show?"),
+    (["reports", "export", "RUN"], "did you mean import RUN --out FILE.csv?"),
     (["cluster", "lwa"], "did you mean python -m bench.cluster law?"),
     (["recipe", "slurm", "allreduce"], "a command follows after --, as in: -- allreduce"),
     (["allreduce", "--placement", "otu"], "did you mean out?"),

@@ -5,6 +5,7 @@ Measured on the hosts of one cluster, beside the textbook's law and the simulato
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,19 +24,26 @@ from bench.cluster.network import MOST_HOSTS
 from bench.cluster.running import Cluster, watched
 from bench.options.argument_types import at_least
 from busbar.commands import Command
-from busbar.errors import ReportError, Unavailable, Unsupported
+from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import check_figure as checked
 from busbar.files import save_figure as save
 from busbar.options import option, switch
 from busbar.start import python
 from busbar.tables import render_markdown
 from busbar.terminal import print_note
-from busbar.units import format_link_rate, format_size_argument, parse_ranks
+from busbar.units import (
+    format_link_rate,
+    format_size_argument,
+    parse_ranks,
+    parse_size,
+    sweep_sizes,
+)
 from collectives.predict.compare import port_volume
 from collectives.predict.interface import Operation
 from collectives.predict.named import machine_from_ports
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
+from reports.analysis.textbook import ALGORITHMS
 from reports.readers.reading import read
 from reports.records.measurement import LIBRARY
 from topology.model.measured import matrix
@@ -177,8 +185,6 @@ def measure(
     Rows with disturbed iterations are measured a second time, in launches of their own. ``said``
     gets the progress as text.
     """
-    for stale in folder.glob(f"hosts{hosts}[-.]*"):
-        stale.unlink()
     for collective, algorithms in sweep.algorithms.items():
         reasons = {name: why_not(collective, name, hosts) for name in algorithms}
         for reason in filter(None, reasons.values()):
@@ -236,6 +242,11 @@ def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
         raise Unavailable(f"{hosts} hosts: {module[0]}: {why}")
 
 
+def _records(folder: Path) -> list[Path]:
+    """The files in a folder that have rows of a law."""
+    return [*folder.glob("hosts*.jsonl")]
+
+
 def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
     """Read a folder: the points, and the map of the ports. Raises ReportError or ProbeError.
 
@@ -243,7 +254,7 @@ def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
     """
     points: dict[tuple[str, str, int, int], LawPoint] = {}
     # The first launches have all algorithms, in the order of the table.
-    for path in sorted(folder.glob("hosts*.jsonl"), key=lambda path: ("-" in path.stem, path.stem)):
+    for path in sorted(_records(folder), key=lambda path: ("-" in path.stem, path.stem)):
         for point in _points(path):
             key = point.collective, point.algorithm, point.hosts, point.size
             if key in points:
@@ -469,6 +480,10 @@ class LawCommand(NetworkOptions, Command):
     iters: int = option("-n --iters N  iterations of a row", 6, at_least(1, "iterations"))
     out: Path | None = option("--out DIR  keep the records and the measured map in DIR")
     show: bool = switch("--show  measure nothing; show the records in --out DIR")
+    overwrite: bool = switch(
+        "--overwrite  replace the results in --out DIR; without, a folder that has results is"
+        " refused"
+    )
     svg: Path | None = option("--svg FILE  draw times over hosts at the largest size")
 
     def run(self) -> int:
@@ -478,14 +493,26 @@ class LawCommand(NetworkOptions, Command):
         counts = parse_ranks(self.hosts, MOST_HOSTS)
         if min(counts) < 2:
             raise Unsupported(f"--hosts {self.hosts}: a law is of 2 hosts or more")
+        if self.show and self.out is None:
+            raise Unsupported("--show needs --out DIR, the folder of the records to show")
+        most = self.maxbytes or self.minbytes
+        sweep_sizes(parse_size(self.minbytes), parse_size(most), factor=4.0, step=None)
         network = self.plan(max(counts))
         with ExitStack() as ends:
             folder = self.out or Path(ends.enter_context(tempfile.TemporaryDirectory()))
             if not self.show:
-                sizes = ["-b", self.minbytes, "-e", self.maxbytes or self.minbytes, "-f", "4"]
+                sizes = ["-b", self.minbytes, "-e", most, "-f", "4"]
                 sweep = Sweep(chosen(self.collective, self.algorithm), sizes, self.iters)
+                earlier = _records(folder)
+                if earlier and not self.overwrite:
+                    raise StoreError(
+                        f"{folder}: has results already; --show shows them, --overwrite replaces"
+                        " them"
+                    )
                 folder.mkdir(parents=True, exist_ok=True)
                 with Cluster(network) as cluster, watched(cluster):
+                    for path in earlier:
+                        path.unlink()
                     print_note("ports of the first hosts")
                     ports(cluster, folder)
                     for hosts in counts:
@@ -497,7 +524,14 @@ class LawCommand(NetworkOptions, Command):
             print("\n".join(errors(rows, FIT_HOSTS)))
             if self.svg is not None:
                 draw(rows, network.rate, self.svg)
+            if self.out is not None and any(_in_model(row) for row in rows):
+                print(f"\nnext: busbar reports model {shlex.quote(str(folder))} --out model.png")
         return 0
+
+
+def _in_model(row: LawPoint) -> bool:
+    """Whether ``busbar reports model`` compares this row with the textbook."""
+    return row.collective == "allreduce" and row.algorithm in ALGORITHMS
 
 
 def chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:

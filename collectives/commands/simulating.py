@@ -77,6 +77,7 @@ class SimulateCommand(ScheduleOptions, Command):
                     "--svg draws the link loads of one algorithm; name one, or --sweep"
                 )
         tables: dict[str, Table] = {}
+        links: dict[str, _LinkRange] = {}
         points: list[tuple[str, float, float, float]] = []
         for text in names:
             cases = _grown(self, text) if self.sweep == "n" else [_case(self, text, None)]
@@ -92,6 +93,9 @@ class SimulateCommand(ScheduleOptions, Command):
                     *(format_rate(rate, five_characters) for rate in rates),
                     *(f"{max(0.0, result.parts[part]) / whole:.0%}" for part in _PARTS),
                 )
+                known = links.setdefault(title, _LinkRange(set(), set()))
+                known.add(result.machine)
+                tables[title].title = f"{title}; {known}"
                 at = case.nranks if self.sweep == "n" else nbytes
                 points.append((text, at, result.seconds, rates[1]))
         alone = [_links(result)] if self.sweep is None and len(names) == 1 else []
@@ -131,6 +135,26 @@ class _Case(NamedTuple):
                 file=sys.stderr,
             )
         return result
+
+
+class _LinkRange(NamedTuple):
+    """The least and greatest rates (bytes/s) and latencies (seconds) of links."""
+
+    rates: set[float]
+    latencies: set[float]
+
+    def add(self, machine: Network) -> None:
+        """Include the links of a machine."""
+        for ends, values in zip(self, (machine.links.rate, machine.links.latency), strict=True):
+            if len(values):
+                ends.update((float(values.min()), float(values.max())))
+
+    def __str__(self) -> str:
+        """``links 25 GB/s, 0.5 us``, or ranges: ``links 10 to 40 GB/s, 0.5 us``."""
+        rates = dict.fromkeys(f"{each / 1e9:.3g}" for each in sorted(self.rates))
+        latencies = dict.fromkeys(f"{1e6 * each:.3g}" for each in sorted(self.latencies))
+        ends = [" to ".join([*texts][:: len(texts) - 1 or 1]) for texts in (rates, latencies)]
+        return f"links {ends[0]} GB/s, {ends[1]} us"
 
 
 def _collective(options: SimulateCommand, name: str) -> str:

@@ -16,6 +16,7 @@ _CANNOT_TELL = "cannot tell"
 _ALONE = (
     "no answer: with one rank nothing crosses a link; --ranks N (or mpirun -n N) starts N ranks"
 )
+_NEAR = 1.1  # ratios that differ by less are near to each other
 _WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cannot tell"
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
@@ -191,13 +192,13 @@ def _port_sentence(
     ranks = servers[0].ranks or 0
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
     interval = "" if low is None or high is None else f" ({_interval(low, high)})"
-    if low is not None and high is not None and _tells_nothing(low, high):
+    if low is not None and high is not None and _may_be_either(low, high):
         took = f"{_CANNOT_TELL} whether ps takes longer than {ring}"
     else:
         took = f"ps took {_factor(ratio)} times as long as {ring}{interval}"
     on = f"at {format_size(size)} on {where}"
     text = f"{took} {on}; by bytes through the busiest port {by_port:.3g}"
-    first, last = (ratio / 1.1, ratio * 1.1) if low is None or high is None else (low, high)
+    first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
     why, whose = what_is_shared([*sides[0], *sides[1]])
     if first <= by_port <= last or not why:
         return [text]
@@ -267,6 +268,11 @@ def _interval(low: float, high: float) -> str:
 def _tells_nothing(low: float, high: float) -> bool:
     """True if an interval of a ratio includes 1 and is too wide to say anything."""
     return low < 1 < high and high >= _WIDE * low
+
+
+def _may_be_either(low: float, high: float) -> bool:
+    """True if by an interval of a ratio either side may take notably longer, or nothing is told."""
+    return _tells_nothing(low, high) or (low < 1 / _NEAR and high > _NEAR)
 
 
 def cell(name: str, winner: Winner) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from busbar.units import format_count, format_size
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
 from reports.analysis.compare import samples
-from reports.records.cores import per_core_text
+from reports.records.cores import is_emulated, per_core_text
 from reports.records.measurement import Measurement, grouped, listed
 from reports.statistics.inference import Samples, drawn_medians, student_quantile
 
@@ -67,10 +67,11 @@ class Growth:
 
     def follows(self, law: float) -> bool | None:
         """True if the measured exponent agrees with ``law``, False if not, None if undecided."""
-        low, high = (self.exponent if end is None else end for end in (self.low, self.high))
-        if law - _HALF < low and high < law + _HALF:
-            return None if self.low is None else True
-        return False if high < law - _HALF or low > law + _HALF else None
+        if self.low is None or self.high is None:
+            return None
+        if law - _HALF < self.low and self.high < law + _HALF:
+            return True
+        return False if self.high < law - _HALF or self.low > law + _HALF else None
 
     @property
     def text(self) -> str:
@@ -153,6 +154,10 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement]) -> Verdict:
         why = "work of one rank may have been carried out by another"
         texts = "so that bytes belong to no port; measure again."
         return Verdict(f"These rows cannot show the law: {why}", f"{text} {texts}")
+    if any(one.low is None for one in growths):
+        few = f"Fewer than {_FEWEST} iterations on fewer than three rank counts have no interval"
+        remedy = f"take {_FEWEST} iterations or more (-n), or more rank counts."
+        return Verdict("No verdict on the law", f"{text} {few}; {remedy}")
     why, whose = what_is_shared(rows)
     if why:
         return Verdict(
@@ -166,8 +171,11 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement]) -> Verdict:
 
 
 def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
-    """Why times need not follow the bytes of a port: (reason, explanation); empty if unknown."""
-    crowded = [r for r in rows if r.oversubscribed]
+    """Why times need not follow the bytes of a port: (reason, explanation); empty if unknown.
+
+    Emulated hosts share cores, too, but the rates of their ports are chosen to be the limit.
+    """
+    crowded = [r for r in rows if r.oversubscribed and not is_emulated(r.run.environment)]
     nodes = max((_nodes(r) for r in rows), default=1)
     if crowded and nodes == 1:
         most = max(crowded, key=lambda r: (r.ranks_per_core or 0.0, r.ranks or 0))

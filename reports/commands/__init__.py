@@ -19,4 +19,5 @@ TABLE = CommandTable(
         "model": "predictions:ModelCommand",
         "accuracy": "predictions:AccuracyCommand",
     },
+    elsewhere={"export": "import RUN --out FILE.csv"},
 )

@@ -16,6 +16,9 @@ from reports.records.measurement import WORKSHARING, GpuSample, Measurement, lis
 #: The meaning of the asterisk of `marked`.
 SHARED = "*: work of one rank may have been another's, so the time need not be the algorithm's"
 
+# What `busbar cluster` gives to all launchers (`bench.cluster.launchers.variables`).
+_SHELL_VARIABLE, _CLUSTER_SHELL = "PRTE_MCA_plm_ssh_agent", "/run/enter"
+
 
 class Load(NamedTuple):
     """A number of ranks that share a number of cores."""
@@ -85,6 +88,12 @@ def of_environment(environment: Mapping[str, Any], ranks: int) -> float:
     if not each and len(listed(environment.get("hosts"))) > 1:
         return 0.0
     return max(each, default=ranks) / count
+
+
+def is_emulated(environment: Mapping[str, Any]) -> bool:
+    """Whether a run was on hosts of `busbar cluster`, as its launchers' remote shell says."""
+    variables = environment.get("variables")
+    return isinstance(variables, Mapping) and variables.get(_SHELL_VARIABLE) == _CLUSTER_SHELL
 
 
 def oversubscription(rows: Sequence[Measurement]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from math import log2
 from pathlib import Path
 from statistics import median
@@ -29,8 +30,9 @@ from bench.cluster.law import (
     unsteady,
     why_not,
 )
-from busbar.errors import ReportError, Unsupported
+from busbar.errors import ReportError, StoreError, Unsupported
 from reports.readers.reading import read
+from tests.command import reports_main
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
 PORTS = Ports(1.2e7, 1e-5, 18e3)
@@ -191,6 +193,63 @@ def test_what_cannot_be_a_law_is_refused(tmp_path: Path) -> None:
         _law(["--hosts", "1,2"])
     with pytest.raises(ReportError, match="no rows"):
         saved(tmp_path)
+
+
+def test_earlier_rows_are_kept_and_slips_are_refused_before_a_cluster_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: without --overwrite a folder of rows stays as it is; no refusal needs a cluster."""
+
+    def built(*_: object) -> None:
+        raise AssertionError("a cluster is built")
+
+    monkeypatch.setattr(law, "Cluster", built)
+    rows = tmp_path / "hosts2.allreduce.jsonl"
+    rows.write_text("rows")
+    with pytest.raises(StoreError, match=r"has results already; --show .* --overwrite replaces"):
+        _law(["--hosts", "4", "--out", str(tmp_path)])
+    with pytest.raises(AssertionError, match="a cluster is built"):
+        _law(["--hosts", "4", "--out", str(tmp_path), "--overwrite"])
+    assert rows.read_text() == "rows"
+    with pytest.raises(Unsupported, match="--show needs --out DIR"):
+        _law(["--hosts", "2", "--show"])
+    with pytest.raises(Unsupported, match="-b 4 MiB is above -e 1 MiB"):
+        _law(["--hosts", "2", "-b", "4M", "-e", "1M"])
+
+
+def test_overwriting_leaves_no_row_of_the_earlier_law(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: rows and the ports that they were simulated with are replaced together."""
+
+    class Built:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(law, "Cluster", lambda network: Built())
+    monkeypatch.setattr(law, "watched", lambda cluster: Built())
+    monkeypatch.setattr(law, "ports", lambda cluster, folder: None)
+    monkeypatch.setattr(law, "measure", lambda *_: None)
+    for name in ("hosts2.allreduce.jsonl", "hosts16.allreduce-4096.jsonl"):
+        (tmp_path / name).write_text("rows")
+    with pytest.raises(ReportError, match="no rows of a law"):
+        _law(["--hosts", "2", "--out", str(tmp_path), "--overwrite"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_next_command_is_named_for_a_law_that_it_can_compare(
+    namespaces: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: the last line is a command that works on the folder as it is."""
+    folder = tmp_path / "a law"
+    argv = ["--hosts", "2", "--rate", "1Gbit", "-A", "ring,ps", "-b", "16K", "-n", "2"]
+    assert _law([*argv, "--out", str(folder)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    words = shlex.split(last.removeprefix("next: busbar reports "))
+    assert words == ["model", str(folder), "--out", "model.png"]
+    assert reports_main(words[:2]) == 0
+    assert "No verdict" in capsys.readouterr().out
 
 
 def test_rows_whose_iterations_differ_are_measured_again() -> None:

@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.cluster.launchers import variables
+from bench.run.environment import allowed
 from reports.analysis.textbook import ALGORITHMS, VOLUMES, LawComparison, compare, grown, total
+from reports.records.cores import is_emulated
 from reports.records.measurement import Placements
 from tests.reports.runs import allreduce, changed, cli, rows, saved
 
@@ -139,6 +142,24 @@ def test_why_it_cannot_be_shown(fields: dict[str, Any], said: str) -> None:
     assert found is not None and found.headline.startswith(said)
     if "worksharing" not in fields:
         assert "as P^1.29, as they do" in found.details
+
+
+def test_without_intervals_there_is_no_verdict() -> None:
+    """Rule: what has no interval denies no law; the reason and the remedy are said."""
+    for fields in ({"ranks_per_core": 8.0}, {"ranks_per_core": 0.1}):
+        found = _compared(_results(by_links, counts=[2, 16], n=5, **fields)).verdict
+        assert found is not None and found.headline == "No verdict on the law"
+        assert "Fewer than 6 iterations" in found.details and "(-n)" in found.details
+
+
+def test_ranks_per_core_explain_nothing_on_emulated_hosts() -> None:
+    """Rule: the ports of emulated hosts are the limit; a record tells them by the remote shell."""
+    known = {"hosts": ["host0", "host1"], "variables": allowed(variables({}))}
+    assert is_emulated(known) and not is_emulated({"variables": {"FI_PROVIDER": "tcp"}})
+    results = [
+        changed(one, known, ranks_per_core=2.0) for one in _results(by_links, ranks_per_core=2.0)
+    ]
+    assert _headline(results) == "The law does not hold here"
 
 
 def test_several_hosts_leave_it_unexplained() -> None:

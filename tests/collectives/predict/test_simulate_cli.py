@@ -47,6 +47,22 @@ def test_time_and_rates_are_those_of_the_simulation() -> None:
     assert re.search(r"rank 0 → rank 1 +8 +768 KiB +50\.0%", out)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "links"),
+    [
+        ("ring -n 8 --machine fattree", "links 25 GB/s, 0.5 us"),
+        ("ring -n 8 --machine ring:gbs=0.001:latency_us=0", "links 0.001 GB/s, 0 us"),
+        ("ring --machine nvswitch:nodes=2", "links 50 to 450 GB/s, 0.5 to 1.5 us"),
+        ("ring --machine dragonfly:taper=2 --sweep n -n 2,64", "links 12.5 to 25 GB/s, 0.5 us"),
+    ],
+)
+def test_the_title_says_what_links_are_assumed(arguments: str, links: str) -> None:
+    """Rule: no time without the rate and latency it depends on, defaults included."""
+    status, out, _ = said(*arguments.split())
+    title = " ".join(out.partition("algorithm")[0].partition(" ranks ")[0].split())
+    assert status == 0 and links in title and out.count("; links ") == 1
+
+
 @pytest.mark.parametrize("machine_", ["dgx1", "ring:8:gbs=9999:latency_us=0.1", "full:gbs=0.001"])
 def test_a_sweep_fits_a_terminal(machine_: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: at 80 columns no number is folded or cut, however small or large rates are."""
