@@ -139,6 +139,11 @@ def special(path: Path) -> bool:
     return path.exists() and not path.is_file()
 
 
+def has_content(path: Path) -> bool:
+    """True for a regular file that is not empty."""
+    return path.is_file() and path.stat().st_size > 0
+
+
 def open_special(path: Path) -> int:
     """Open a `special` file for appending; returns its file descriptor.
 

@@ -19,6 +19,9 @@ from busbar.cpulist import members
 from busbar.errors import Unsupported
 from busbar.host import cores
 
+#: Busbar's commands that start ranks themselves.
+RANK_STARTERS = ("qualify", "tune")
+
 _OPEN_MPI = "Open MPI"
 # (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets
 # SLURM_PROCID for its batch script, too; the number of tasks of a *step* belongs to srun.

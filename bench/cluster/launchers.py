@@ -12,13 +12,13 @@ from pathlib import Path
 from bench.cluster.commands import ENTER, HOSTFILE, PROGRAMS
 from busbar.errors import Unavailable
 from busbar.installation import extra
-from busbar.launchers import mpirun_beside
+from busbar.launchers import RANK_STARTERS, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 
 #: Commands that start ranks; any other command is started on every rank.
 STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun")
-# Busbar's commands that start ranks themselves, or have none; also as modules (bench.qualify).
-_OWN_STARTERS = ("qualify", "tune", "recipe")
+# Busbar's commands that are started once, also as modules (bench.qualify): recipe has no ranks.
+_ONCE = (*RANK_STARTERS, "recipe")
 
 # The shaped network for data, the other for what launchers say to each other.
 _DATA, _CONTROL = "10.1.0.0/16", "10.2.0.0/16"
@@ -89,4 +89,4 @@ def starts_ranks(command: list[str]) -> bool:
         words = command[1:]
     if program == "busbar":
         program = "".join(words[:1])
-    return program in (*STARTERS, *_OWN_STARTERS)
+    return program in (*STARTERS, *_ONCE)

@@ -240,7 +240,7 @@ def room_for_files(ranks: int) -> None:
 
 
 def raise_file_limit(need: int) -> int:
-    """Raise this process's limit of open files to ``need`` if it is lower, as far as allowed.
+    """Raise this process's limit of open files to ``need``, or to the hard limit if that is lower.
 
     Returns how many of these files may be open.
     """

@@ -21,7 +21,8 @@ from typing import NamedTuple
 from busbar.arguments import program, unknown, whole
 from busbar.commands import Command, CommandTable
 from busbar.errors import StoreError, Unavailable, Unsupported
-from busbar.files import write
+from busbar.files import has_content, write
+from busbar.launchers import RANK_STARTERS
 from busbar.mpi import library_version, load_mpi
 from busbar.options import CommandWords, OptionGroup, Self, option, switch
 from busbar.process import load
@@ -29,8 +30,8 @@ from busbar.terminal import make_lines_printable, make_printable
 
 #: Where a container has Busbar, and the image's name where nothing else is asked for.
 PREFIX, IMAGE = "/opt/busbar", "busbar:latest"
-#: Commands that start ranks themselves, and options that make any benchmark do so.
-_STARTERS, _STARTING = ("qualify", "tune"), ("--ranks", "--launches")
+#: Options with which any benchmark starts ranks itself.
+_STARTING = ("--ranks", "--launches")
 # Without this, Slurm ends a job when one of its nodes fails.
 _NO_KILL = [
     "# A node that fails does not end the job: it is what qualify looks for.",
@@ -64,7 +65,7 @@ class Job(NamedTuple):
     def starts_ranks(self) -> bool:
         """True if the command starts its ranks itself."""
         words = {word.partition("=")[0] for word in self.command}
-        return self.command[0] in _STARTERS or not words.isdisjoint(_STARTING)
+        return self.command[0] in RANK_STARTERS or not words.isdisjoint(_STARTING)
 
     def settles(self, *flags: str) -> bool:
         """True if the command has none of these options, so that the job may add one."""
@@ -336,7 +337,7 @@ class _OutputOptions(OptionGroup):
         Raises Unsupported for a text with control characters, unless it goes to a file.
         """
         if self.out is not None:
-            if self.out.is_file() and self.out.stat().st_size:
+            if has_content(self.out):
                 raise StoreError(f"{self.out}: exists already; remove it, or name another file")
             write(self.out, text.encode())
         elif text == make_lines_printable(text):

@@ -66,7 +66,7 @@ from reports.analysis.expect import parse_rate, parse_share
 # The table's width, and seconds that each host more than two may add to a launch's deadline.
 _WIDTH, _EACH_S = 80, 0.5
 _MOST_BYTES = 1 << 30
-# Launches are listed by --dry-run for so many hosts.
+# Most hosts for which --dry-run lists every launch.
 _MOST_LISTED = 32
 # Launches at the same time for each core, and at most: each is a few processes, and one of Slurm's
 # controller. Files that this process opens for each, and for itself.
@@ -470,12 +470,12 @@ def plan(engine: Engine, header: Header, launcher: Launcher) -> Iterator[str]:
 
 
 def most_seconds(words: Sequence[str], hosts: int) -> float:
-    """The most seconds that ``qualify`` with these words takes of so many hosts without faults.
+    """The most seconds that ``qualify`` with these words takes if no host has a fault.
 
     Raises Unsupported for words that are no options of ``qualify``.
     """
-    asked = QualifyCommand.parse(words, QualifyCommand.make_parser())
-    command = replace(asked, hosts=f"host[1-{hosts}]", hostfile=None, racks=None, resume=None)
+    options = QualifyCommand.parse(words, QualifyCommand.make_parser())
+    command = replace(options, hosts=f"host[1-{hosts}]", hostfile=None, racks=None, resume=None)
     campaign, launcher = command._new(), Launcher(SRUN, SRUN)
     engine = command._engine(campaign, launcher)
     batches = _without_faults(engine, campaign.header, launcher)

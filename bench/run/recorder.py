@@ -14,6 +14,7 @@ from bench.run.environment import machine
 from bench.run.screen import Screen
 from bench.run.table_text import report_width
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
+from busbar.files import has_content
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
 from reports.exports.store import SINKS, Earlier, Store, nccl_sink, sink
@@ -171,13 +172,9 @@ def refuse_results(options: RunOptions) -> None:
 
 def _refuse_nccl_json(options: RunOptions) -> None:
     path = options.nccl_json
-    if path is not None and not options.overwrite and _has_content(path):
+    if path is not None and not options.overwrite and has_content(path):
         why = "-J adds nothing to them, --overwrite replaces them"
         raise StoreError(f"{path}: has results already; {why}")
-
-
-def _has_content(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
 
 
 def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -> Earlier:
@@ -188,7 +185,7 @@ def _earlier(path: Path, options: RunOptions, launches: Sequence[Measurement]) -
     known = path.name.endswith(tuple(SINKS))  # for other names, `sink` raises the error
     if options.append and known and not path.name.endswith((".jsonl", ".jsonl.gz")):
         raise StoreError(f"{path}: --append takes JSON lines (.jsonl, .jsonl.gz) alone")
-    if options.overwrite or not (known and _has_content(path)):
+    if options.overwrite or not (known and has_content(path)):
         return Earlier(launches)
     if not options.append:
         if launches:

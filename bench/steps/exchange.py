@@ -228,8 +228,8 @@ class CompressedMean(Encoded):
 
 #: The update that reduces to rank 0 and broadcasts from rank 0.
 REDUCE_BROADCAST = "reduce+broadcast"
-# An exchange keeps so many plans, or one for each range that it exchanges again and again if these
-# are more; with a cycle, ranges may differ from step to step.
+# The most plans that an exchange keeps, unless it has more ranges in every step. With a cycle,
+# ranges may differ from step to step.
 _MOST_PLANS = 128
 
 

@@ -128,12 +128,13 @@ def sentence(ranges: Sequence[Stretch]) -> str:
         ratios = [(w.margin, w.low, w.high) for w in mine if w.against == other]
     if len(ratios) < len(best.won) or not ratios:
         return ""
-    unsure = [w for w, (_, low, _) in zip(mine, ratios, strict=True) if low is None or low <= 1]
-    if unsure and 2 * len(unsure) < len(ratios):
-        at = f"at {len(ratios) - len(unsure)} of {len(ratios)} sizes {at}"
-        ratios = [one for one in ratios if one[1] is not None and one[1] > 1]
-    else:
-        unsure = []
+    sure = [one for one in ratios if one[1] is not None and one[1] > 1]
+    apart = ""
+    if len(ratios) < 2 * len(sure) < 2 * len(ratios):
+        sizes = [w.row.nbytes for w, one in zip(mine, ratios, strict=True) if one not in sure]
+        apart = f"; at {', '.join(map(format_size, sizes))} it may be no faster"
+        at = f"at {len(sure)} of {len(ratios)} sizes {at}"
+        ratios = sure
     middles, lows, highs = (
         [value for value in column if value is not None] for column in zip(*ratios, strict=True)
     )
@@ -147,8 +148,7 @@ def sentence(ranges: Sequence[Stretch]) -> str:
             f"{best.name} may be no faster than {other} {at}:"
             f" {times} times as fast, but the interval is {within}"
         )
-    rest = f"; at {', '.join(format_size(w.row.nbytes) for w in unsure)} it may be no faster"
-    return f"{best.name} was {times} times as fast as {other} {at} ({within})" + rest * bool(unsure)
+    return f"{best.name} was {times} times as fast as {other} {at} ({within}){apart}"
 
 
 def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
@@ -239,10 +239,10 @@ def _next(won: Sequence[Winner]) -> str:
         if w.margin is not None
     ]
     # A size that tells nothing hides what the other sizes tell, unless all are such.
-    told = [ends for ends in intervals if not _tells_nothing(*ends)]
-    if intervals and not told:
+    clear = [ends for ends in intervals if not _tells_nothing(*ends)]
+    if intervals and not clear:
         return f"{_CANNOT_TELL}{name}"
-    return f"{_span([end for ends in told for end in ends])}{name}" if told else ""
+    return f"{_span([end for ends in clear for end in ends])}{name}" if clear else ""
 
 
 def _library(won: Sequence[Winner]) -> str:
@@ -271,7 +271,7 @@ def _tells_nothing(low: float, high: float) -> bool:
 
 
 def _may_be_either(low: float, high: float) -> bool:
-    """True if by an interval of a ratio either side may take notably longer, or nothing is told."""
+    """True if the interval of a ratio is too wide, or allows either side to take 10 % longer."""
     return _tells_nothing(low, high) or (low < 1 / _NEAR and high > _NEAR)
 
 

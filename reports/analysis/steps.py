@@ -10,7 +10,7 @@ from statistics import fmean, median, stdev
 from busbar.statistics import interval
 from reports.records.measurement import Measurement
 from reports.records.steps import LossCurve, Step
-from reports.statistics.inference import student_quantile
+from reports.statistics.inference import TAIL, student_quantile
 from reports.statistics.quantities import center
 from reports.statistics.uncertain import Uncertain, median_of
 
@@ -18,7 +18,6 @@ from reports.statistics.uncertain import Uncertain, median_of
 _SAME = {"sync": "k-sync", "async": "k-async"}
 #: No interval is computed for this many times or fewer.
 _FEWEST = 5
-_TAIL = 0.025  # of a 95 % interval, on either side
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def _summary(row: Measurement, step: Step) -> StepSummary:
     if step.interval_s is not None:
         wide = (step.interval_s[1] - step.interval_s[0]) / 2
     elif len(times) > _FEWEST and row.timing != "loop":
-        wide = student_quantile(_TAIL, len(times) - 1) * stdev(times) / sqrt(len(times))
+        wide = student_quantile(TAIL, len(times) - 1) * stdev(times) / sqrt(len(times))
     law = "" if step.compute in ("", "none") else f", compute {step.compute}"
     return StepSummary(
         f"{name} {step.compress}".rstrip(),

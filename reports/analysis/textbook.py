@@ -29,7 +29,7 @@ from collectives.schedule.cost import cost
 from reports.analysis.compare import samples
 from reports.records.cores import is_emulated, per_core_text
 from reports.records.measurement import Measurement, grouped, listed
-from reports.statistics.inference import Samples, drawn_medians, student_quantile
+from reports.statistics.inference import TAIL, Samples, drawn_medians, student_quantile
 
 #: Bytes through the busiest port in units of n by the textbook, as functions of P.
 VOLUMES: Mapping[str, Callable[[int], float]] = {
@@ -38,7 +38,6 @@ VOLUMES: Mapping[str, Callable[[int], float]] = {
     "sharded_ps": lambda p: 2.0 * (p - 1) / p,
 }
 _HALF = 0.5  # half the difference between the exponents of the two laws
-_TAIL = 0.025
 _FEWEST = 6  # values that a median needs to have an interval
 
 
@@ -106,7 +105,7 @@ def grown(
     if len(counts) > 2:
         left = (times - volumes) - (times - volumes).mean() - (exponent - port) * (x - x.mean())
         error = sqrt(float(left @ left) / (len(counts) - 2) * float(weights @ weights))
-        off = student_quantile(_TAIL, len(counts) - 2) * error
+        off = student_quantile(TAIL, len(counts) - 2) * error
         bounds += [exponent - off, exponent + off]
     low, high = (min(bounds), max(bounds)) if bounds else (None, None)
     links = float(weights @ np.log([total(n) for n in counts]))
@@ -118,7 +117,7 @@ def _by_iterations(points: Sequence[Samples], weights: NDArray[np.float64]) -> S
         return ()
     random = np.random.default_rng(0)
     drawn = np.log(np.stack([drawn_medians(runs, random) for runs in points]))
-    return [float(end) for end in np.quantile(weights @ drawn, [_TAIL, 1 - _TAIL])]
+    return [float(end) for end in np.quantile(weights @ drawn, [TAIL, 1 - TAIL])]
 
 
 class Verdict(NamedTuple):

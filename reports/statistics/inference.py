@@ -70,9 +70,11 @@ def student_quantile(tail: float, k: int) -> float:
 
 Samples = Sequence[Sequence[float]]
 _DRAWS = 2000
-_TAIL = 0.025  # of a 95 % interval, on either side
+#: Of a 95 % interval, on either side.
+TAIL = 0.025
 _LIKE = 0.1  # a lower correlation may be chance: single iterations are drawn, not blocks
 _MOST = 4_000_000  # most drawn values at once, to bound memory
+_MOST_LAUNCHES = 1000  # per side that are tried in `launches_to_see`
 _LONGEST = 1000  # most iterations of a run to draw from, to bound time
 
 
@@ -92,7 +94,7 @@ def ratio_interval(base: Samples, new: Samples) -> tuple[float, float] | None:
     medians = [drawn_medians(side, random) for side in sides]
     if not medians[0].all():
         return None
-    low, high = np.quantile(medians[1] / medians[0], [_TAIL, 1 - _TAIL])
+    low, high = np.quantile(medians[1] / medians[0], [TAIL, 1 - TAIL])
     wider = between_runs(sides[0], sides[1]) or (low, high)
     return float(min(low, wider[0])), float(max(high, wider[1]))
 
@@ -152,7 +154,7 @@ def between_runs(
 
 
 def _interval(middle: float, error: float, freedom: int) -> tuple[float, float]:
-    off = student_quantile(_TAIL, freedom) * error
+    off = student_quantile(TAIL, freedom) * error
     return exp(middle - off), exp(middle + off)
 
 
@@ -218,8 +220,9 @@ def launches_to_see(scatter: float, share: float) -> int | None:
 
     None if it is more than 1000.
     """
-    enough = bisect_left(range(1001), True, 2, key=lambda n: least_seen(scatter, n) <= share)
-    return enough if enough <= 1000 else None
+    few = range(_MOST_LAUNCHES + 1)
+    enough = bisect_left(few, True, 2, key=lambda n: least_seen(scatter, n) <= share)
+    return enough if enough in few else None
 
 
 def launch_interval(runs: Samples) -> tuple[float, float] | None:

@@ -85,7 +85,7 @@ def tables(
     """
     groups = by_table(rows)
     last = {(group[0].run.source, group[0].run.number): n for n, group in enumerate(groups)}
-    made = []
+    shown_tables = []
     for n, group in enumerate(groups):
         shown, run = _table(group, width, ascii_only, expected), group[0].run
         if named:
@@ -94,8 +94,8 @@ def tables(
         if average is not None and last[run.source, run.number] == n:
             text = f"average busbw {average / 1e9:.4g} GB/s, as the log states it"
             shown = replace(shown, footnote="; ".join(filter(None, (shown.footnote, text))))
-        made.append(shown)
-    return made
+        shown_tables.append(shown)
+    return shown_tables
 
 
 def _origin(run: Run) -> str:

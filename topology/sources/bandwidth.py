@@ -83,8 +83,8 @@ def _number_by_bus(draft: Draft) -> None:
         new[gpu.id]: replace(gpu, id=new[gpu.id], index=n) for n, gpu in enumerate(ordered)
     }
     draft.pairs = [replace(pair, a=new[pair.a], b=new[pair.b]) for pair in draft.pairs]
-    told = ", ".join(f"{gpu.index} is {new[gpu.id]}" for gpu in gpus)
-    draft.gap("GPUs", "numbers", f"by bus id device {told}: CUDA has the fastest first")
+    renamed = ", ".join(f"{gpu.index} is {new[gpu.id]}" for gpu in gpus)
+    draft.gap("GPUs", "numbers", f"by bus id device {renamed}: CUDA has the fastest first")
 
 
 def _text(draft: Draft, rows: list[str]) -> None:

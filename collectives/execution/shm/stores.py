@@ -33,7 +33,7 @@ MOST_BYTES_PER_CORE = 256 << 20
 # Choose more non-temporal stores only if they need at most this share of the time: the code that
 # follows finds less of the result in a cache then.
 _GAIN = 0.95
-# In each of so many rounds, so that a difference below the noise of the trial changes nothing.
+# Rounds of a trial. A kind must be better in each, so that noise alone changes nothing.
 _ROUNDS = 5
 # If less of the bytes goes to a rank's own memory, `Past.OTHERS` is as good as `Past.ALL`.
 _OWN_SHARE = 0.2
