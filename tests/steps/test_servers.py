@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,14 +104,23 @@ def test_first_weights_are_no_update_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("update", ["sync", "async"])
 def test_an_error_of_a_learner_ends_the_run(update: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: whatever ends a thread that learns, servers do not wait for it, and it is raised."""
+    """Rule: whatever ends a thread that learns, servers do not wait for it, and it is raised.
+
+    The other learner begins when the server knows: alone it could end an asynchronous run before.
+    """
     make = OnesTrainer.gradient_function
+    dropped = threading.Event()
 
     def fail(self: OnesTrainer, learner: int) -> GradientFunction:
-        def gradient(weights: Vector, version: int) -> Vector:
-            raise MemoryError("no memory")
+        healthy = make(self, learner)
 
-        return gradient if learner == 1 else make(self, learner)
+        def gradient(weights: Vector, version: int) -> Vector:
+            if learner == 1:
+                raise MemoryError("no memory")
+            assert dropped.wait(60)
+            return healthy(weights, version)
+
+        return gradient
 
     lost: list[tuple[int, str]] = []
     drop = ServerLoop._drop
@@ -118,6 +128,7 @@ def test_an_error_of_a_learner_ends_the_run(update: str, monkeypatch: pytest.Mon
     def note(self: ServerLoop, learner: int, reason: str) -> None:
         lost.append((learner, reason))
         drop(self, learner, reason)
+        dropped.set()
 
     monkeypatch.setattr(OnesTrainer, "gradient_function", fail)
     monkeypatch.setattr(ServerLoop, "_drop", note)
