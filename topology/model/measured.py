@@ -246,7 +246,7 @@ SMALLEST = 8
 #: before it, which ranks leave one after the other.
 TRIPS = 8
 # Seconds that an iteration of several exchanges, and a size, may take in a block.
-_ITERATION_S, _SIZE_S = 0.02, 1.0
+_ITERATION_S, _SIZE_S = 0.01, 0.1
 #: Passes through all sizes; the median of each pass is kept.
 BLOCKS = 5
 #: The largest message of a burst, since four messages each way are in flight at once.
@@ -266,7 +266,7 @@ def pace(nbytes: int, seconds: float = 0.0) -> tuple[int, int]:
     """Exchanges in an iteration, and iterations in a block: up to `TRIPS`, and 5 to 40 by size.
 
     ``seconds``: what an exchange is expected to take. Over slow links there are fewer, so that a
-    size takes about a second of a block, but at least three iterations.
+    size takes about a tenth of a second of a block, but at least three iterations.
     """
     count = max(5, min(40, (8 << 20) // nbytes))
     if not seconds:
