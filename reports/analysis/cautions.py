@@ -18,9 +18,9 @@ _One = TypeVar("_One")
 ABOVE_LIMIT = 1.05
 #: Why a row may be above its limit, by the letter that is printed behind its share.
 WHY_ABOVE = {
-    "s": "ranks share cores, and a sweep ends with the last of them",
-    "o": "other programs had cores; the sweeps may have met more of them than the row",
-    "c": "caches hold more of the row's memory than of the sweeps'",
+    "s": "ranks share cores, and a probe ends with the last of them",
+    "o": "other programs had cores; the probes may have met more of them than the row",
+    "c": "caches hold more of the row's memory than of the probes'",
 }
 _BUSY = 0.05  # share of all cores that other programs used
 
