@@ -71,6 +71,9 @@ _MOST_LISTED = 32
 # Launches at the same time for each core, and at most: each is a few processes, and one of Slurm's
 # controller. Files that this process opens for each, and for itself.
 _EACH_CORE, _MOST_AT_ONCE = 4, 256
+# The limit of a campaign's launches. A host that stays a suspect has 8 launches alone, 16 to confirm
+# it, and a part in 14 rounds of pairs, each of which has half as many launches as hosts.
+_LAUNCHES_A_HOST, _LEAST_LAUNCHES = 32, 100_000
 _LAUNCH_FILES, _OWN_FILES = 6, 64
 
 
@@ -143,8 +146,10 @@ class QualifyCommand(Command):
         _minimum,
         action="append",
     )
-    launches: int = option(
-        "--launches N  most launches of the campaign", 100_000, whole(1, "launches", 10**7)
+    launches: int | None = option(
+        f"--launches N  most launches of the campaign (default: {_LAUNCHES_A_HOST} a host, and"
+        f" {_LEAST_LAUNCHES:,} at least)",
+        parse=whole(1, "launches", 10**7),
     )
     seed: int = option("--seed N  of the choice of pairs", 1, whole(0, "as seed", 2**31))
     run_dir: Path | None = option(
@@ -239,7 +244,7 @@ class QualifyCommand(Command):
         )
         limits = Limits(
             slow=self.slow,
-            launches=self.launches,
+            launches=self.launches or max(_LEAST_LAUNCHES, _LAUNCHES_A_HOST * len(names)),
             seed=self.seed,
             minimum=dict(self.minimum),
         )

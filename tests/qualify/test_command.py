@@ -324,6 +324,18 @@ def test_a_dry_run_of_many_hosts_is_short(capsys: pytest.CaptureFixture[str]) ->
     assert "launches, at most" in lines[-1]
 
 
+@pytest.mark.parametrize(
+    ("nhosts", "argv", "expected"), [(9, (), 100_000), (65_536, (), 32 * 65_536), (9, ("7",), 7)]
+)
+def test_the_limit_of_launches_grows_with_the_hosts(
+    nhosts: int, argv: tuple[str, ...], expected: int
+) -> None:
+    """Rule: no cluster is too large for the default of --launches: 32 a host, 100,000 at least."""
+    words = [word for number in argv for word in ("--launches", number)]
+    command = _command(*words, hosts=[f"n[1-{nhosts}]"])
+    assert command._new().header.limits.launches == expected
+
+
 @pytest.mark.usefixtures("launched")
 def test_several_processes_do_not_qualify(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: a launcher with several ranks is refused; one process of a launcher is not."""
