@@ -24,8 +24,7 @@ _SLURM_S = 30.0
 def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The names of hosts, which are given with their place, such as ``hosts, line 3``.
 
-    Raises Unsupported for an invalid host name, a name that occurs twice, and too few or too many
-    hosts.
+    Raises Unsupported for an invalid host name, a name that occurs twice, no hosts, and too many.
     """
     if len(hosts) > MOST_HOSTS:
         raise Unsupported(f"{len(hosts):,} hosts; a campaign has at most {MOST_HOSTS:,}")
@@ -36,8 +35,8 @@ def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         if name in first:
             raise Unsupported(f"{where}: {name} stands there already ({first[name]})")
         first[name] = where
-    if len(first) < 2:
-        raise Unsupported(f"hosts: {len(first)}; a qualification compares two or more")
+    if not first:
+        raise Unsupported("no hosts; a qualification needs one or more")
     return tuple(first)
 
 

@@ -347,6 +347,40 @@ def test_several_processes_do_not_qualify(monkeypatch: pytest.MonkeyPatch) -> No
     assert _command("--dry-run").run() == GOOD
 
 
+_KNOWN = r"reachable, results right, allreduce (1\.\d*|0\.99\d*) GB/s"
+
+
+@pytest.mark.usefixtures("launched")
+@pytest.mark.parametrize(
+    ("argv", "state", "answer", "reason"),
+    [
+        ((), "cannot tell", "a cannot be judged", f"{_KNOWN}; .* only other hosts or --minimum .*"),
+        (("allreduce=0.5GB/s",), "good", "a is good", _KNOWN),
+        (("allreduce=2GB/s",), "slow", "a is slow", "allreduce alone, in 2 launches, .* below 2.*"),
+        (("both=2GB/s",), "cannot tell", "a cannot be judged", f"{_KNOWN}; both needs a second.*"),
+    ],
+)
+def test_a_single_host_is_judged_by_minimum_rates_alone(
+    argv: tuple[str, ...],
+    state: str,
+    answer: str,
+    reason: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rule: one host is good or slow by --minimum; without, its figures are printed, and status 1.
+
+    It is never compared with itself.
+    """
+    words = [word for minimum in argv for word in ("--minimum", minimum)]
+    assert _command(*words, hosts=["a"]).run() == (GOOD if state == "good" else FOUND)
+    (verdict,) = json.loads(Path("run", RESULT).read_text())["verdicts"]
+    assert verdict["state"] == state and verdict.get("ratio") is None
+    assert re.fullmatch(reason, verdict["reason"])
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[-1] == answer
+    assert verdict["reason"].partition(",")[0] in re.sub(r"\s+", " ", shown)
+
+
 @pytest.mark.usefixtures("launched")
 def test_a_launcher_that_starts_nothing_accuses_no_host(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -527,8 +561,7 @@ def test_two_names_of_one_machine_are_refused(
         ("a\nb;rm -rf\n", "line 2: 'b;rm' is no host name"),
         ("a\n-oProxyCommand=x\n", "line 2: '-oProxyCommand=x' is no host name"),
         ("\x00\x01\n", "is no host name"),
-        ("# none\n", "hosts: 0; a qualification compares two or more"),
-        ("a\n", "hosts: 1; a qualification compares two or more"),
+        ("# none\n", "no hosts; a qualification needs one or more"),
     ],
 )
 def test_a_bad_host_file_is_one_clear_line(text: str, message: str) -> None:
