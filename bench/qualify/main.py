@@ -260,7 +260,10 @@ class QualifyCommand(Command):
             )
         )
 
-    def _engine(self, campaign: Campaign, launcher: Launcher) -> Engine:
+    def _engine(
+        self, campaign: Campaign, launcher: Launcher, cores: float | None = None
+    ) -> Engine:
+        """The engine that runs launches; ``cores``: of the launching host (default: this one)."""
         settings = campaign.header.settings
 
         def ranks(launch: Launch) -> int:
@@ -284,7 +287,8 @@ class QualifyCommand(Command):
             return launcher.words(launch.hosts, ranks(launch), worker)
 
         env = launcher.environment(os.environ, os.geteuid() == 0)
-        most = max(1, min(_MOST_AT_ONCE, int(_EACH_CORE * core_share())))
+        cores = core_share() if cores is None else cores
+        most = max(1, min(_MOST_AT_ONCE, int(_EACH_CORE * cores)))
         at_once = min(self.at_once or most, len(campaign.header.cluster.hosts))
         files = raise_file_limit(_OWN_FILES + _LAUNCH_FILES * at_once)
         at_once = max(1, (files - _OWN_FILES) // _LAUNCH_FILES)
@@ -474,15 +478,15 @@ def plan(engine: Engine, header: Header, launcher: Launcher) -> Iterator[str]:
     yield f"# {format_count(count, 'launch')}, at most {most}; more where hosts are suspects"
 
 
-def most_seconds(words: Sequence[str], hosts: int) -> float:
+def most_seconds(words: Sequence[str], hosts: int, cores: int) -> float:
     """The most seconds that ``qualify`` with these words takes if no host has a fault.
 
-    Raises Unsupported for words that are no options of ``qualify``.
+    ``cores``: of the host that launches, which limits how many launches run at the same time. Raises Unsupported for words that are no options of ``qualify``.
     """
     options = QualifyCommand.parse(words, QualifyCommand.make_parser())
     command = replace(options, hosts=f"host[1-{hosts}]", hostfile=None, racks=None, resume=None)
     campaign, launcher = command._new(), Launcher(SRUN, SRUN)
-    engine = command._engine(campaign, launcher)
+    engine = command._engine(campaign, launcher, cores)
     batches = _without_faults(engine, campaign.header, launcher)
     return sum(longest(launches, engine) for launches, _ in batches)
 
