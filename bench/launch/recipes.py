@@ -357,8 +357,8 @@ class _JobOptions(CommandWords, _OutputOptions):
     )
     gpus: int = option("--gpus G  GPUs of a node", 0, whole(0, "GPUs", 64))
     time: int | None = option(
-        "--time MINUTES  time limit (default: 30, or twice the most that qualify --dry-run says with"
-        " a core a rank)",
+        "--time MINUTES  time limit (default: 30, or twice the most that qualify --dry-run says"
+        " with a core a rank)",
         parse=whole(1, "minutes", _MOST_MINUTES),
     )
     name: str | None = option("--name NAME  the job's (default: busbar-COMMAND)", parse=_name)

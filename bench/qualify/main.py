@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from bench.launch.hostfile import from_file, from_words
 from bench.launch.launch import Interrupted, raise_file_limit
 from bench.qualify import hosts as hostlist
 from bench.qualify import text
@@ -71,8 +72,8 @@ _MOST_LISTED = 32
 # Launches at the same time for each core, and at most: each is a few processes, and one of Slurm's
 # controller. Files that this process opens for each, and for itself.
 _EACH_CORE, _MOST_AT_ONCE = 4, 256
-# The limit of a campaign's launches. A host that stays a suspect has 8 launches alone, 16 to confirm
-# it, and a part in 14 rounds of pairs, each of which has half as many launches as hosts.
+# The limit of a campaign's launches. A host that stays a suspect has 8 launches alone, 16 to
+# confirm it, and a part in 14 rounds of pairs, each with half as many launches as hosts.
 _LAUNCHES_A_HOST, _LEAST_LAUNCHES = 32, 100_000
 _LAUNCH_FILES, _OWN_FILES = 6, 64
 
@@ -225,9 +226,9 @@ class QualifyCommand(Command):
     def _new(self) -> Campaign:
         """A new campaign from the options."""
         if self.hostfile is not None:
-            named = hostlist.from_file(self.hostfile)
+            named = from_file(self.hostfile)
         elif self.hosts is not None:
-            named = hostlist.from_words(self.hosts)
+            named = from_words(self.hosts)
         else:
             named = hostlist.from_environment(os.environ)
         names = hostlist.checked(named)
@@ -260,9 +261,7 @@ class QualifyCommand(Command):
             )
         )
 
-    def _engine(
-        self, campaign: Campaign, launcher: Launcher, cores: float | None = None
-    ) -> Engine:
+    def _engine(self, campaign: Campaign, launcher: Launcher, cores: float | None = None) -> Engine:
         """The engine that runs launches; ``cores``: of the launching host (default: this one)."""
         settings = campaign.header.settings
 
@@ -481,7 +480,8 @@ def plan(engine: Engine, header: Header, launcher: Launcher) -> Iterator[str]:
 def most_seconds(words: Sequence[str], hosts: int, cores: int) -> float:
     """The most seconds that ``qualify`` with these words takes if no host has a fault.
 
-    ``cores``: of the host that launches, which limits how many launches run at the same time. Raises Unsupported for words that are no options of ``qualify``.
+    ``cores``: of the host that launches, which limits how many launches run at the same time.
+    Raises Unsupported for words that are no options of ``qualify``.
     """
     options = QualifyCommand.parse(words, QualifyCommand.make_parser())
     command = replace(options, hosts=f"host[1-{hosts}]", hostfile=None, racks=None, resume=None)
