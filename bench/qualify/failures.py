@@ -228,7 +228,8 @@ def _finding(evidence: Evidence, host: int, failed: Sequence[Outcome], tried: in
     reports = [r for o in failed for r in o.observation.reports]
     mine = [r for r in reports if r.host == name]
     stage = _stage(failed)
-    often = f"{len(failed)} of {tried} launches"
+    alone = " alone" * all(len(o.hosts) == 1 for o in failed)
+    often = f"{len(failed)} of {tried} launches{alone}"
     if state is State.WRONG:
         wrong = sum(r.wrong for r in reports)
         return Finding(state, f"{wrong} wrong elements in {often}", launches)

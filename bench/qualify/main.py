@@ -221,6 +221,13 @@ class QualifyCommand(Command):
         print_note(
             f"{format_count(len(known), 'launch')} in {format_duration(seconds)}, kept in {folder}"
         )
+        if not last.launches and len(known) >= header.limits.launches:
+            print_note(f"ended by the limit of {format_count(len(known), 'launch')} (--launches)")
+        if text.bad(last.verdicts) and not self._files():
+            print_note(
+                f"next: --resume {folder} with --drain, --cordon, --exclude or --good FILE writes"
+                " what schedulers read, without a launch; docs/operations.md says where to look"
+            )
         return GOOD if all(one.state is State.GOOD for one in last.verdicts) else FOUND
 
     def _new(self) -> Campaign:
@@ -354,7 +361,7 @@ class Recorder:
         """Print the stage, its purpose, and the most time that it may take."""
         if not decision.launches:
             return
-        stage = decision.launches[0].stage
+        stage = decision.launches[-1].stage  # hosts to launch alone once more come first
         if stage is not self._stage:
             print_note(f"stage {stage.value}: {_ABOUT[stage]}")
         self._stage = stage

@@ -119,7 +119,9 @@ def test_every_fault_is_named_by_its_kind(
     assert shown.out.splitlines()[-1].startswith("9 of 16 hosts are good; n1 is slow (x0.60), ")
     assert "ValueError: out of order" in re.sub(r"\s+", " ", shown.out)
     assert "Connection refused" in (Path("run") / FILE).read_text()
-    assert "stage pairs:" in shown.err
+    assert shown.err.index("stage pairs:") < shown.err.index("pairs of hosts, round 1")
+    assert "in 2 of 2 launches alone: ValueError" in re.sub(r"\s+", " ", shown.out)
+    assert "busbar: next: --resume run with --drain" in shown.err
     assert all(len(line) <= 80 for line in shown.out.splitlines()[:-1])
 
 
@@ -334,6 +336,13 @@ def test_the_limit_of_launches_grows_with_the_hosts(
     words = [word for number in argv for word in ("--launches", number)]
     command = _command(*words, hosts=[f"n[1-{nhosts}]"])
     assert command._new().header.limits.launches == expected
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_campaign_that_its_limit_ends_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: hosts that nobody can judge because --launches is used up have that reason printed."""
+    assert _command("--launches", "7").run() == FOUND
+    assert "busbar: ended by the limit of 7 launches (--launches)\n" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("launched")
