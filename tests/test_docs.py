@@ -6,15 +6,21 @@ import contextlib
 import io
 import re
 import runpy
+import shlex
 import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bench.cli.main import commands
+from bench.qualify.model import State, Verdict
+from bench.qualify.text import metrics
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import main as busbar_main
+from busbar.commands import CommandTable
+from busbar.process import load
 from tests.conftest import Run
 
 HOME = Path(__file__).parents[1]
@@ -126,6 +132,37 @@ def test_what_is_run_beside_our_commands_is_there(page: Path) -> None:
             assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), line
         if called := re.match(r"busbar ([a-z][\w-]*)(?= |$)", line):
             assert called[1] in (*DOORS, *commands()), line
+
+
+def _parsed(words: list[str]) -> list[str]:
+    """Parse a command of `busbar` with its own parser; returns the command after ``--``, if any."""
+    target, words = load(DOORS[words[0]][1]), words[1:]
+    if isinstance(target, CommandTable):
+        target, words = target.load(words[0]), words[1:]
+    options = target.parse(words, target.make_parser())
+    return list(getattr(options, "command", ()))
+
+
+def test_operators_commands_and_alerts_are_right() -> None:
+    """Rule: every command of docs/operations.md parses, and its alerts name metrics that exist."""
+    page = HOME / "docs" / "operations.md"
+    found = [
+        shlex.split(called)
+        for line in _code(page)
+        for called in re.findall(r"(?:^|(?<=30 ))busbar ([a-z][^#>]*)", line)
+    ]
+    for words in found:
+        while words := _parsed(words):
+            pass
+    assert len(found) >= 9
+    (rules,) = re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.M | re.S)
+    alerts = [rule for group in yaml.safe_load(rules)["groups"] for rule in group["rules"]]
+    written = metrics([Verdict("host", ("a",), State.GOOD)], 1.0, 2.0)
+    for rule in alerts:
+        assert set(re.findall(r"busbar_\w+", rule["expr"])) <= set(re.findall(r"\w+", written))
+        labels = re.findall(r"(\w+)[!=]=?[\"~]|labels\.(\w+)", str(rule))
+        assert all(f'{"".join(label)}="' in written for label in labels), rule
+    assert len(alerts) == 3
 
 
 def test_the_page_of_options_is_that_of_the_classes() -> None:

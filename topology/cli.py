@@ -150,22 +150,37 @@ class CheckCommand(WordOptions, Command):
     nics: int | None = option(
         "--nics N  fewer or more NICs are a finding", parse=whole(0, "NICs", 1 << 20)
     )
+    baseline: Path | None = option(
+        "--baseline FILE  leave out the findings that an earlier check --json wrote to FILE, while"
+        " their evidence is the same"
+    )
 
     def run(self) -> int:
         """Print the findings."""
+        from topology.diagnostics import check, driver_down, miscounted, read_baseline
+
+        known = read_baseline(self.baseline) if self.baseline is not None else []
         topology, notes = _gather(self)
-        from topology.diagnostics import check, driver_down, miscounted
         from topology.views import terminal
 
         more = miscounted(topology, self.gpus, self.nics)
         if not (self.files or self.words):
             more += driver_down(topology, [*Path("/dev").glob("nvidia*")], notes)
-        findings = check(topology, more)
+        every = check(topology, more)
+        findings = [one for one in every if one.key not in known]
+        for code, subjects, _ in sorted({*known} - {one.key for one in every}):
+            gone = make_printable(f"{self.baseline}: {code} ({', '.join(subjects)})")
+            sys.stderr.write(f"note: {gone} has changed, or is no longer found\n")
         if self.json:
             sys.stdout.write(json.dumps([vars(finding) for finding in findings], indent=1) + "\n")
         else:
             sys.stdout.write(
-                terminal.findings_text(topology, findings, shutil.get_terminal_size().columns)
+                terminal.findings_text(
+                    topology,
+                    findings,
+                    shutil.get_terminal_size().columns,
+                    len(every) - len(findings),
+                )
             )
         return FOUND if findings else GOOD
 

@@ -5,6 +5,7 @@ A rule is a function from a topology to findings. A rule without its facts has n
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +13,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+from busbar.errors import Unsupported
+from busbar.files import read_text
 from busbar.units import format_frequency
 from topology.model.rates import pcie, published
 from topology.model.topology import Device, Kind, Level, LinkKind, Topology
+
+Key = tuple[str, tuple[str, ...], str]
+"""Code, subjects and evidence of a finding."""
+_MOST_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,23 @@ class Finding:
     summary: str
     evidence: str
     remedy: str
+
+    @property
+    def key(self) -> Key:
+        """Code, subjects and evidence; equal in two findings if nothing has changed."""
+        return self.code, self.subjects, self.evidence
+
+
+def read_baseline(path: Path) -> list[Key]:
+    """The keys of the findings that ``check --json`` wrote to a file. Raises Unsupported."""
+    try:
+        return [
+            (str(one["code"]), tuple(map(str, one["subjects"])), str(one["evidence"]))
+            for one in json.loads(read_text(path, _MOST_BYTES))
+        ]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        wanted = "write it with busbar topology check --json"
+        raise Unsupported(f"{path}: no file of findings; {wanted}") from None
 
 
 def likes(topology: Topology) -> list[list[Device]]:

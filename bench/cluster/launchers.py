@@ -6,6 +6,7 @@ With them ``mpirun`` and ``--ranks`` start their ranks on the cluster's hosts.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,9 +58,13 @@ _MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command in the cluster. Variables of ``env`` override ours."""
+    """The environment of a command in the cluster. Variables of ``env`` override ours.
+
+    Commands that PATH does not have, such as ``busbar``, are those of this Python's environment.
+    """
     kept = {name: value for name, value in env.items() if not name.startswith(_MARKS)}
-    path = {"PATH": f"{PROGRAMS}:{env.get('PATH', os.defpath)}"}
+    own = Path(sys.prefix, "bin")
+    path = {"PATH": f"{PROGRAMS}:{env.get('PATH', os.defpath)}:{own}"}
     return {**_HYDRA, **_OPEN_MPI, **kept, **_SHARED, **path}
 
 

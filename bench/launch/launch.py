@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, NamedTuple
 
 from bench.launch import child
+from bench.launch.hostfile import from_file
 from busbar.errors import BusbarError, StoreError, Unavailable, Unsupported
 from busbar.installation import extra
 from busbar.start import python
@@ -124,10 +125,8 @@ def hosts_launcher(
         place = [f"--nodelist={names}"]
         count = len(hosts)
         if file is not None:
-            lines = file.read_text(errors="replace").splitlines()
-            listed = {words[0] for line in lines if (words := line.partition("#")[0].split())}
             place = [f"--nodefile={file}"]
-            count = 0 if any("[" in name for name in listed) else len(listed)
+            count = len({name for name, _ in from_file(file)})
         if count:
             # Without these a step has all nodes of the job, and where Slurm packs nodes
             # (CR_Pack_Nodes) the first one gets nearly all ranks.

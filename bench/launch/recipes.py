@@ -357,7 +357,8 @@ class _JobOptions(CommandWords, _OutputOptions):
     )
     gpus: int = option("--gpus G  GPUs of a node", 0, whole(0, "GPUs", 64))
     time: int | None = option(
-        "--time MINUTES  time limit (default: 30, or twice the most that qualify --dry-run says)",
+        "--time MINUTES  time limit (default: 30, or twice the most that qualify --dry-run says"
+        " with a core a rank)",
         parse=whole(1, "minutes", _MOST_MINUTES),
     )
     name: str | None = option("--name NAME  the job's (default: busbar-COMMAND)", parse=_name)
@@ -384,17 +385,21 @@ class _JobOptions(CommandWords, _OutputOptions):
         """The job that these options describe."""
         name = self.name or f"busbar-{self.command[0]}".replace("_", "-")
         ranks = self.ranks_per_node or max(1, self.gpus)
-        minutes = self.time or _minutes(self.command, self.nodes)
+        minutes = self.time or _minutes(self.command, self.nodes, ranks)
         return Job(self.command, name, self.nodes, ranks, self.gpus, minutes)
 
 
-def _minutes(command: Sequence[str], nodes: int) -> int:
-    """The default time limit: of ``qualify`` twice the most that it takes without faults."""
+def _minutes(command: Sequence[str], nodes: int, ranks_per_node: int) -> int:
+    """The default time limit: of ``qualify`` twice the most that it takes without faults.
+
+    The node that launches is taken to have a core for each of its ranks. The cores of the machine
+    that writes the recipe do not count.
+    """
     name, *words = command
     seconds = 0.0
     if name == "qualify" and "--resume" not in words and "--help" not in words:
         with suppress(Unsupported):  # the job says what is wrong with its command
-            seconds = load("bench.qualify.main:most_seconds")(words, nodes)
+            seconds = load("bench.qualify.main:most_seconds")(words, nodes, ranks_per_node)
     return min(_MOST_MINUTES, max(_LEAST_MINUTES, ceil(2 * seconds / 60)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -27,6 +28,7 @@ from busbar.files import check
 from busbar.options import option, switch
 from busbar.status import BAD
 from busbar.terminal import make_lines_printable, styled_stream
+from busbar.units import format_duration
 from collectives.execution.world import World
 from topology.cli import FileOptions, gather_map, write_text
 from topology.model.measured import QUANTITIES, Pair, RankPlace, matrix, slow
@@ -36,6 +38,8 @@ from topology.sources import own_json
 from topology.views import measured as view
 
 T = TypeVar("T")
+# Seconds between lines of progress, where standard error is no terminal.
+_EVERY_S = 5.0
 
 
 class MeasureCommand(PairOptions, FileOptions, Command):
@@ -66,7 +70,7 @@ class MeasureCommand(PairOptions, FileOptions, Command):
         except _FailedOnAnotherRank:
             return BAD
         try:
-            pairs = PairRun.of(world, over, self, _progress)
+            pairs = PairRun.of(world, over, self, Progress())
             result = links.measure(pairs)
             result = links.look_again(pairs, result, lambda seen: _accused(seen, self))
             swept = sweep(pairs) if self.sweep else {}
@@ -189,7 +193,24 @@ def _report(options: MeasureCommand, topology: Topology) -> None:
         sys.stdout.write(f"\n{view.text(topology)}")
 
 
-def _progress(done: int, total: int) -> None:
-    if sys.stderr.isatty():
-        end = "\n" if done + 1 == total else ""
-        styled_stream(sys.stderr).write(f"\rround {done + 1} of {total}{end}")
+class Progress:
+    """Show which round of pairs begins: on a terminal each, else a line every few seconds.
+
+    Lines have the form of those of a sweep (`bench.launch.launch.parse_progress`).
+    """
+
+    def __init__(self) -> None:
+        self._start = self._shown = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show it before a round; ``done``: the rounds before it, of ``total``."""
+        if sys.stderr.isatty():
+            end = "\n" if done + 1 == total else ""
+            styled_stream(sys.stderr).write(f"\rround {done + 1} of {total}{end}")
+            return
+        now = time.monotonic()
+        if now - self._shown >= _EVERY_S:
+            self._shown = now
+            passed = format_duration(now - self._start)
+            sys.stderr.write(f"busbar: {done} of {total} done, {passed} passed: rounds of pairs\n")
+            sys.stderr.flush()

@@ -232,10 +232,12 @@ def _finding(evidence: Evidence, host: int, failed: Sequence[Outcome], tried: in
     if state is State.WRONG:
         wrong = sum(r.wrong for r in reports)
         return Finding(state, f"{wrong} wrong elements in {often}", launches)
-    if state is State.CRASHES:
-        return Finding(state, _crash(mine, reports, often), launches)
     if state is State.HANGS:
         return Finding(state, f"hangs in stage {stage}, in {often}", launches)
+    if all(len(o.hosts) == 1 for o in failed):
+        often = f"{often} alone"
+    if state is State.CRASHES:
+        return Finding(state, _crash(mine, reports, often), launches)
     detail = _last_detail(mine) or _last_detail(reports)
     return Finding(state, f"in {often}" + (f": {detail}" if detail else ""), launches)
 

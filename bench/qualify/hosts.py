@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench.launch.hostfile import MOST_HOSTS, expand, from_file, lines
 from bench.qualify.launchers import HOST_FILES
 from busbar.errors import Unavailable, Unsupported
-from busbar.files import read_text
 from busbar.units import format_count
 
-#: Most hosts of a campaign. Decisions were simulated up to a quarter of it (docs/qualify.md).
-MOST_HOSTS = 1 << 16
-_MOST_BYTES = 1 << 24
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
-_RANGE = "[0-9]{1,9}(?:-[0-9]{1,9})?"
-_RANGES = re.compile(rf"([^\[\]]*)\[({_RANGE}(?:,{_RANGE})*)\](.*)")
 _SLURM_S = 30.0
 
 
 def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The names of hosts, which are given with their place, such as ``hosts, line 3``.
 
-    Raises Unsupported for an invalid host name, a name that occurs twice, and too few or too many
-    hosts.
+    Raises Unsupported for an invalid host name, a name that occurs twice, no hosts, and too many.
     """
     if len(hosts) > MOST_HOSTS:
         raise Unsupported(f"{len(hosts):,} hosts; a campaign has at most {MOST_HOSTS:,}")
@@ -36,60 +30,9 @@ def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         if name in first:
             raise Unsupported(f"{where}: {name} stands there already ({first[name]})")
         first[name] = where
-    if len(first) < 2:
-        raise Unsupported(f"hosts: {len(first)}; a qualification compares two or more")
+    if not first:
+        raise Unsupported("no hosts; a qualification needs one or more")
     return tuple(first)
-
-
-def from_file(path: Path) -> list[tuple[str, str]]:
-    """The hosts of a file, with a host on each line, as MPI's launchers read them.
-
-    ``host5``, ``host5:8`` and ``host5 slots=8`` are the same host, and ``host[1-5]`` five hosts;
-    ``#`` begins a comment. Raises Unsupported if the file cannot be read, or for an IPv6 address,
-    whose colons are no slots.
-    """
-    return list(_entries(path, read_text(path, _MOST_BYTES).splitlines()))
-
-
-def _entries(path: Path, lines: Iterable[str]) -> Iterable[tuple[str, str]]:
-    for number, line in enumerate(lines, 1):
-        words = line.partition("#")[0].split()
-        if words:
-            where = f"{path}, line {number}"
-            if words[0].count(":") > 1:
-                raise Unsupported(f"{where}: {words[0][:60]}: give an IPv6 host a name")
-            for name in _expanded(words[0].partition(":")[0], where):
-                yield name, where
-
-
-def from_words(text: str) -> list[tuple[str, str]]:
-    """The hosts in ``a,b,c`` or ``node[001-128,200]``; see `_expanded`."""
-    words = re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)
-    return [(name, "--hosts") for word in words for name in _expanded(word.strip(), "--hosts")]
-
-
-def _expanded(word: str, where: str) -> list[str]:
-    """The hosts of a word in Slurm's form: ``node[001-128,200]`` has 129.
-
-    Raises Unsupported for more than `MOST_HOSTS`. Brackets without numbers stay, and are refused
-    by `checked`.
-    """
-    match = _RANGES.fullmatch(word)
-    head, ranges, tail = match.groups() if match else (word, "", "")
-    ends = [part.partition("-") for part in ranges.split(",") if part]
-    spans = [(len(low), int(low), int(high or low)) for low, _, high in ends]
-    if not spans or any(first > last for _, first, last in spans):
-        return [word] if word else []
-    tails = _expanded(tail, where) or [""]
-    count = sum(last - first + 1 for _, first, last in spans) * len(tails)
-    if count > MOST_HOSTS:
-        raise Unsupported(f"{where}: {count:,} hosts; a campaign has at most {MOST_HOSTS:,}")
-    return [
-        f"{head}{number:0{width}}{end}"
-        for width, first, last in spans
-        for number in range(first, last + 1)
-        for end in tails
-    ]
 
 
 def from_environment(env: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -151,14 +94,10 @@ def racks(path: Path, hosts: Sequence[str]) -> dict[str, str]:
     without a rack.
     """
     rack_of, known = dict[str, str](), set(hosts)
-    for number, line in enumerate(read_text(path, _MOST_BYTES).splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        where = f"{path}, line {number}"
+    for words, where in lines(path):
         if len(words) != 2:
             raise Unsupported(f"{where}: write HOST RACK")
-        for host in _expanded(words[0], where):
+        for host in expand(words[0], where):
             if host not in known:
                 raise Unsupported(f"{where}: {host[:60]!r} is none of the hosts")
             rack_of[host] = words[1]

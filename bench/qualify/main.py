@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from bench.launch.hostfile import from_file, from_words
 from bench.launch.launch import Interrupted, raise_file_limit
 from bench.qualify import hosts as hostlist
 from bench.qualify import text
@@ -71,6 +72,9 @@ _MOST_LISTED = 32
 # Launches at the same time for each core, and at most: each is a few processes, and one of Slurm's
 # controller. Files that this process opens for each, and for itself.
 _EACH_CORE, _MOST_AT_ONCE = 4, 256
+# The limit of a campaign's launches. A host that stays a suspect has 8 launches alone, 16 to
+# confirm it, and a part in 14 rounds of pairs, each with half as many launches as hosts.
+_LAUNCHES_A_HOST, _LEAST_LAUNCHES = 32, 100_000
 _LAUNCH_FILES, _OWN_FILES = 6, 64
 
 
@@ -143,8 +147,10 @@ class QualifyCommand(Command):
         _minimum,
         action="append",
     )
-    launches: int = option(
-        "--launches N  most launches of the campaign", 100_000, whole(1, "launches", 10**7)
+    launches: int | None = option(
+        f"--launches N  most launches of the campaign (default: {_LAUNCHES_A_HOST} a host, and"
+        f" {_LEAST_LAUNCHES:,} at least)",
+        parse=whole(1, "launches", 10**7),
     )
     seed: int = option("--seed N  of the choice of pairs", 1, whole(0, "as seed", 2**31))
     run_dir: Path | None = option(
@@ -215,14 +221,21 @@ class QualifyCommand(Command):
         print_note(
             f"{format_count(len(known), 'launch')} in {format_duration(seconds)}, kept in {folder}"
         )
+        if not last.launches and len(known) >= header.limits.launches:
+            print_note(f"ended by the limit of {format_count(len(known), 'launch')} (--launches)")
+        if text.bad(last.verdicts) and not self._files():
+            print_note(
+                f"next: --resume {folder} with --drain, --cordon, --exclude or --good FILE writes"
+                " what schedulers read, without a launch; docs/operations.md says where to look"
+            )
         return GOOD if all(one.state is State.GOOD for one in last.verdicts) else FOUND
 
     def _new(self) -> Campaign:
         """A new campaign from the options."""
         if self.hostfile is not None:
-            named = hostlist.from_file(self.hostfile)
+            named = from_file(self.hostfile)
         elif self.hosts is not None:
-            named = hostlist.from_words(self.hosts)
+            named = from_words(self.hosts)
         else:
             named = hostlist.from_environment(os.environ)
         names = hostlist.checked(named)
@@ -239,7 +252,7 @@ class QualifyCommand(Command):
         )
         limits = Limits(
             slow=self.slow,
-            launches=self.launches,
+            launches=self.launches or max(_LEAST_LAUNCHES, _LAUNCHES_A_HOST * len(names)),
             seed=self.seed,
             minimum=dict(self.minimum),
         )
@@ -255,7 +268,8 @@ class QualifyCommand(Command):
             )
         )
 
-    def _engine(self, campaign: Campaign, launcher: Launcher) -> Engine:
+    def _engine(self, campaign: Campaign, launcher: Launcher, cores: float | None = None) -> Engine:
+        """The engine that runs launches; ``cores``: of the launching host (default: this one)."""
         settings = campaign.header.settings
 
         def ranks(launch: Launch) -> int:
@@ -279,7 +293,8 @@ class QualifyCommand(Command):
             return launcher.words(launch.hosts, ranks(launch), worker)
 
         env = launcher.environment(os.environ, os.geteuid() == 0)
-        most = max(1, min(_MOST_AT_ONCE, int(_EACH_CORE * core_share())))
+        cores = core_share() if cores is None else cores
+        most = max(1, min(_MOST_AT_ONCE, int(_EACH_CORE * cores)))
         at_once = min(self.at_once or most, len(campaign.header.cluster.hosts))
         files = raise_file_limit(_OWN_FILES + _LAUNCH_FILES * at_once)
         at_once = max(1, (files - _OWN_FILES) // _LAUNCH_FILES)
@@ -346,7 +361,7 @@ class Recorder:
         """Print the stage, its purpose, and the most time that it may take."""
         if not decision.launches:
             return
-        stage = decision.launches[0].stage
+        stage = decision.launches[-1].stage  # hosts to launch alone once more come first
         if stage is not self._stage:
             print_note(f"stage {stage.value}: {_ABOUT[stage]}")
         self._stage = stage
@@ -469,15 +484,16 @@ def plan(engine: Engine, header: Header, launcher: Launcher) -> Iterator[str]:
     yield f"# {format_count(count, 'launch')}, at most {most}; more where hosts are suspects"
 
 
-def most_seconds(words: Sequence[str], hosts: int) -> float:
+def most_seconds(words: Sequence[str], hosts: int, cores: int) -> float:
     """The most seconds that ``qualify`` with these words takes if no host has a fault.
 
+    ``cores``: of the host that launches, which limits how many launches run at the same time.
     Raises Unsupported for words that are no options of ``qualify``.
     """
     options = QualifyCommand.parse(words, QualifyCommand.make_parser())
     command = replace(options, hosts=f"host[1-{hosts}]", hostfile=None, racks=None, resume=None)
     campaign, launcher = command._new(), Launcher(SRUN, SRUN)
-    engine = command._engine(campaign, launcher)
+    engine = command._engine(campaign, launcher, cores)
     batches = _without_faults(engine, campaign.header, launcher)
     return sum(longest(launches, engine) for launches, _ in batches)
 

@@ -83,11 +83,13 @@ def sentence(cluster: Cluster, verdicts: Sequence[Verdict]) -> str:
     """The result in a sentence: ``14 of 16 hosts are good; host5 is slow (x0.60), ...``."""
     count, total = len(good_hosts(cluster, verdicts)), len(cluster.hosts)
     head = f"all {total} hosts are good" if count == total else f"{count} of {total} hosts are good"
+    if total == 1:
+        head = f"{cluster.hosts[0]} is good" * count
     against = [one for kind in (HOST, LINK, UPLINK, GROUP) for one in bad(verdicts, kind)]
     unsure = [one for one in verdicts if one.state is State.CANNOT_TELL]
     clauses = [clause(one, cluster) for one in [*against, *unsure]]
     more = f" and {len(clauses) - _NAMED} more" if len(clauses) > _NAMED else ""
-    return head + ("; " + ", ".join(clauses[:_NAMED]) + more if clauses else "")
+    return "; ".join(filter(None, (head, ", ".join(clauses[:_NAMED]) + more)))
 
 
 def table(cluster: Cluster, verdicts: Sequence[Verdict]) -> list[Column]:
@@ -107,7 +109,8 @@ def table(cluster: Cluster, verdicts: Sequence[Verdict]) -> list[Column]:
     good = good_hosts(cluster, verdicts)
     if good:
         who = good[0] if len(good) == 1 else f"{len(good)} hosts"
-        rows.append((who, State.GOOD.value, "", "", "", ""))
+        reason = verdicts[0].reason if len(cluster.hosts) == 1 else ""
+        rows.append((who, State.GOOD.value, "", "", "", reason))
     heads = ("subject", "verdict", "rate", "95 %", "launches", "why")
     return [
         (head, "left" if n in (0, 1, 4, 5) else "right", [row[n] for row in rows])

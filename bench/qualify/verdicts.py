@@ -67,6 +67,8 @@ def _host(findings: Findings, host: int, shown: tuple[int, ...] = ()) -> Verdict
         often = (
             f"{measure} alone, in {format_count(len(slow.launches), 'launch')}{_threshold(slow)}"
         )
+        if len(findings.evidence.hosts) == 1:  # it was compared with itself
+            return Verdict("host", subject, State.SLOW, often, launches=slow.launches)
         return _ratio("host", subject, State.SLOW, slow, often)
     if host in alone.different:
         launches, reason = alone.launches.get(host, ()), alone.different[host]
@@ -84,6 +86,8 @@ def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
         launches, reason = one.launches, f"{one.state.value} {one.reason}"
     elif host in failures.suspects() or host in alone.suspects:
         reason = "too few launches since one failed or was slow"
+    elif len(findings.evidence.hosts) == 1:
+        return _only_host(findings, shown)
     elif host in speeds.unsure:
         slow = speeds.unsure[host]
         if slow is not None:
@@ -96,6 +100,27 @@ def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
     best = float(speeds.best[host]) if len(speeds.best) else np.inf
     ratio = best if np.isfinite(best) else None
     return Verdict("host", subject, State.GOOD, ratio=ratio, launches=shown)
+
+
+def _only_host(findings: Findings, shown: tuple[int, ...]) -> Verdict:
+    """The verdict of a cluster's only host, which has nothing to be compared with.
+
+    It is good if no rate is below its minimum; without minimum rates nobody can tell.
+    """
+    evidence, best = findings.evidence, dict[str, float]()
+    for one in evidence.alone:
+        for report in one.observation.reports:
+            for measure, rate in report.rates.items():
+                best[measure] = max(rate, best.get(measure, 0.0))
+    figures = [f"{measure} {format_rate(rate)} GB/s" for measure, rate in sorted(best.items())]
+    reason = ", ".join(["reachable", "results right", *figures])
+    state, unknown = State.GOOD, sorted(evidence.limits.minimum.keys() - best.keys())
+    if unknown:
+        state, reason = State.CANNOT_TELL, f"{reason}; {unknown[0]} needs a second host"
+    elif not evidence.limits.minimum:
+        state = State.CANNOT_TELL
+        reason = f"{reason}; whether it is slow only other hosts or --minimum can tell"
+    return Verdict("host", evidence.hosts, state, reason, launches=shown)
 
 
 def _seen(slow: Slow) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from bench.cluster import cpu, text
 from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making
-from bench.cluster.launchers import launching, starts_ranks
+from bench.cluster.launchers import launching, starts_ranks, variables
 from bench.cluster.network import Network
 from bench.cluster.use import Use, counters, picture, used
 from bench.timing.clock import VARIABLE, skew
@@ -291,3 +293,9 @@ def test_commands_that_start_ranks_themselves_run_once(name: str) -> None:
         assert launching(words, 8) == words
     for words in (["busbar"], ["busbar", "allreduce", name], ["python3", "-m", "bench.step"]):
         assert not starts_ranks(words)
+
+
+def test_busbar_is_found_in_this_pythons_environment() -> None:
+    """Rule: a command in the cluster is searched for beside this Python at last, after PATH."""
+    path = variables({"PATH": "/first:/second"})["PATH"].split(":")
+    assert path[1:] == ["/first", "/second", str(Path(sys.prefix, "bin"))]

@@ -119,7 +119,9 @@ def test_every_fault_is_named_by_its_kind(
     assert shown.out.splitlines()[-1].startswith("9 of 16 hosts are good; n1 is slow (x0.60), ")
     assert "ValueError: out of order" in re.sub(r"\s+", " ", shown.out)
     assert "Connection refused" in (Path("run") / FILE).read_text()
-    assert "stage pairs:" in shown.err
+    assert shown.err.index("stage pairs:") < shown.err.index("pairs of hosts, round 1")
+    assert "in 2 of 2 launches alone: ValueError" in re.sub(r"\s+", " ", shown.out)
+    assert "busbar: next: --resume run with --drain" in shown.err
     assert all(len(line) <= 80 for line in shown.out.splitlines()[:-1])
 
 
@@ -324,6 +326,25 @@ def test_a_dry_run_of_many_hosts_is_short(capsys: pytest.CaptureFixture[str]) ->
     assert "launches, at most" in lines[-1]
 
 
+@pytest.mark.parametrize(
+    ("nhosts", "argv", "expected"), [(9, (), 100_000), (65_536, (), 32 * 65_536), (9, ("7",), 7)]
+)
+def test_the_limit_of_launches_grows_with_the_hosts(
+    nhosts: int, argv: tuple[str, ...], expected: int
+) -> None:
+    """Rule: no cluster is too large for the default of --launches: 32 a host, 100,000 at least."""
+    words = [word for number in argv for word in ("--launches", number)]
+    command = _command(*words, hosts=[f"n[1-{nhosts}]"])
+    assert command._new().header.limits.launches == expected
+
+
+@pytest.mark.usefixtures("launched")
+def test_a_campaign_that_its_limit_ends_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: hosts that nobody can judge because --launches is used up have that reason printed."""
+    assert _command("--launches", "7").run() == FOUND
+    assert "busbar: ended by the limit of 7 launches (--launches)\n" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("launched")
 def test_several_processes_do_not_qualify(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: a launcher with several ranks is refused; one process of a launcher is not."""
@@ -333,6 +354,40 @@ def test_several_processes_do_not_qualify(monkeypatch: pytest.MonkeyPatch) -> No
         _command().run()
     monkeypatch.setenv("PMI_SIZE", "1")
     assert _command("--dry-run").run() == GOOD
+
+
+_KNOWN = r"reachable, results right, allreduce (1\.\d*|0\.99\d*) GB/s"
+
+
+@pytest.mark.usefixtures("launched")
+@pytest.mark.parametrize(
+    ("argv", "state", "answer", "reason"),
+    [
+        ((), "cannot tell", "a cannot be judged", f"{_KNOWN}; .* only other hosts or --minimum .*"),
+        (("allreduce=0.5GB/s",), "good", "a is good", _KNOWN),
+        (("allreduce=2GB/s",), "slow", "a is slow", "allreduce alone, in 2 launches, .* below 2.*"),
+        (("both=2GB/s",), "cannot tell", "a cannot be judged", f"{_KNOWN}; both needs a second.*"),
+    ],
+)
+def test_a_single_host_is_judged_by_minimum_rates_alone(
+    argv: tuple[str, ...],
+    state: str,
+    answer: str,
+    reason: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rule: one host is good or slow by --minimum; without, its figures are printed, and status 1.
+
+    It is never compared with itself.
+    """
+    words = [word for minimum in argv for word in ("--minimum", minimum)]
+    assert _command(*words, hosts=["a"]).run() == (GOOD if state == "good" else FOUND)
+    (verdict,) = json.loads(Path("run", RESULT).read_text())["verdicts"]
+    assert verdict["state"] == state and verdict.get("ratio") is None
+    assert re.fullmatch(reason, verdict["reason"])
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[-1] == answer
+    assert verdict["reason"].partition(",")[0] in re.sub(r"\s+", " ", shown)
 
 
 @pytest.mark.usefixtures("launched")
@@ -515,8 +570,7 @@ def test_two_names_of_one_machine_are_refused(
         ("a\nb;rm -rf\n", "line 2: 'b;rm' is no host name"),
         ("a\n-oProxyCommand=x\n", "line 2: '-oProxyCommand=x' is no host name"),
         ("\x00\x01\n", "is no host name"),
-        ("# none\n", "hosts: 0; a qualification compares two or more"),
-        ("a\n", "hosts: 1; a qualification compares two or more"),
+        ("# none\n", "no hosts; a qualification needs one or more"),
     ],
 )
 def test_a_bad_host_file_is_one_clear_line(text: str, message: str) -> None:

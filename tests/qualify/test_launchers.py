@@ -8,15 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.qualify.hosts import (
-    MOST_HOSTS,
-    check_in_job,
-    checked,
-    from_environment,
-    from_file,
-    from_words,
-    racks,
-)
+from bench.launch.hostfile import MOST_HOSTS, from_file, from_words
+from bench.qualify.hosts import check_in_job, checked, from_environment, racks
 from bench.qualify.launchers import MOST_JOINED, MPIRUN, SRUN, SSH, Launcher, choose
 from busbar.errors import Unsupported
 
@@ -126,8 +119,8 @@ def test_hosts_may_be_written_as_slurm_does(text: str, hosts: list[str], tmp_pat
     """Rule: brackets are lists of numbers, with leading zeros; anything else is no host name."""
     assert [name for name, _ in from_words(text)] == hosts
     file = tmp_path / "hosts"
-    file.write_text("n[1-2]:8\nn[3,4] slots=8\n")
-    assert checked(from_file(file)) == ("n1", "n2", "n3", "n4")
+    file.write_text("n[1-2]:8\nn[3,4] slots=8\nn[5-6],m\n")
+    assert checked(from_file(file)) == ("n1", "n2", "n3", "n4", "n5", "n6", "m")
     file.write_text("n[1-2] a\nn3 b\n")
     assert racks(file, ("n1", "n2", "n3")) == {"n1": "a", "n2": "a", "n3": "b"}
 
@@ -135,7 +128,7 @@ def test_hosts_may_be_written_as_slurm_does(text: str, hosts: list[str], tmp_pat
 def test_a_list_of_too_many_hosts_is_refused_before_it_is_written_out() -> None:
     """Rule: a slip in a range, such as one digit more, takes no memory for its names."""
     for text in ("n[1-999999999]", "r[1-60000]n[1-60000]n[1-60000]"):
-        with pytest.raises(Unsupported, match=rf"hosts; a campaign has at most {MOST_HOSTS:,}"):
+        with pytest.raises(Unsupported, match=rf"hosts; a list has at most {MOST_HOSTS:,}"):
             from_words(text)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import count
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -307,6 +310,33 @@ def test_a_learner_that_is_given_up_does_not_join() -> None:
     assert channel.poll(0.0) is None
     assert [number for number, _ in channel.lost] == [0]
     channel.close()
+
+
+def test_file_descriptors_above_1023_are_waited_for() -> None:
+    """Rule: sockets carry messages both ways above descriptor 1023, where select(2) does not work.
+
+    A server of many learners has a descriptor for each.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"at most {hard} files may be open")
+    with ExitStack() as stack:
+        if soft < 2048:
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+        while stack.enter_context(Path(os.devnull).open("rb")).fileno() < 1100:
+            pass
+        server, learner = _open([one for side in _sockets(1, 1) for one in side])
+        learner.post([0], Kind.GRADIENT, 3, np.ones(9, np.uint8), 0.0)
+        gradient = server.poll(30)
+        assert gradient is not None and gradient[1][:3] == (Kind.GRADIENT, 3, 9)
+        data = server.read(0, 9, None)
+        assert data is not None and bytes(data) == bytes([1] * 9)
+        server.post([0], Kind.STOP, 0, NO_BYTES, 0.0)
+        stopped = learner.poll(30)
+        assert stopped is not None and stopped[1][0] == Kind.STOP
+        learner.close()
+        server.close()
 
 
 def _select_until(channel: ListeningChannel, done: Sequence[object]) -> None:

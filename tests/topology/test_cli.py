@@ -252,6 +252,33 @@ def test_matrices_of_two_machines_are_refused(
     assert err.count("give one machine at a time") == 2
 
 
+def test_check_is_quiet_about_known_findings(
+    report: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: check --baseline FILE leaves out what is in FILE and unchanged, and nothing else.
+
+    A finding whose evidence has changed is printed; one that is gone is a note.
+    """
+    argv, baseline = ["check", "--gpus", "8", report], tmp_path / "known.json"
+    assert topology_main([*argv, "--json"]) == 1
+    every = json.loads(capsys.readouterr().out)
+    baseline.write_text(json.dumps(every))
+    known = [*argv, "--baseline", str(baseline)]
+    assert topology_main(known) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("no findings: ") and f"; {len(every)} known one(s) left out" in out
+    changed = {**every[0], "evidence": "another"}
+    baseline.write_text(json.dumps([changed, *every[1:]]))
+    assert topology_main([*known, "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == every[:1]
+    assert f"known.json: {every[0]['code']} (machine) has changed, or is no longer found" in err
+    for text in ("{", '{"a": 1}', "[1]", '[{"code": 1}]', "\x00"):
+        baseline.write_text(text)
+        assert topology_main(known) == 2
+        assert "no file of findings; write it with" in capsys.readouterr().err
+
+
 def test_check_counts_devices(report: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: check --gpus N has status 1 with another number of GPUs, for a scheduler's prolog."""
     status = topology_main(["check", "--json", report])

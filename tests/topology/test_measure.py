@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.launch.launch import parse_progress
+from bench.links import cli
 from bench.links import measure as measuring
-from bench.links.cli import crowded, refusals
+from bench.links.cli import Progress, crowded, refusals
 from bench.links.measure import (
     Measured,
     PairOptions,
@@ -370,3 +372,18 @@ def test_rates_of_slow_links_are_told_in_three_digits() -> None:
     assert "0.0125" in shown
     assert "0.0250" in shown
     assert "10.00" in shown
+
+
+def test_progress_is_a_line_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: off a terminal a long measurement prints lines of progress, and a short one none."""
+    now = iter([0.0, 1.0, 6.0, 7.0, 12.0])
+    monkeypatch.setattr(cli.time, "monotonic", lambda: next(now))
+    progress = Progress()
+    for done in range(4):
+        progress(done, 4)
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 2
+    shown = [parse_progress(line) for line in err.splitlines()]
+    assert [(at.done, at.of) for at in shown if at is not None] == [(1, 4), (3, 4)]

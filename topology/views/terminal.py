@@ -248,14 +248,22 @@ def _together(alike: tuple[Device, ...]) -> str:
     return f"{len(alike)} x {name}  {', '.join(words)}".rstrip()
 
 
-def findings_text(topology: Topology, findings: Sequence[Finding], width: int = 80) -> str:
-    """Return the findings in their order, wrapped; if there are none, a line that says so."""
+def findings_text(
+    topology: Topology, findings: Sequence[Finding], width: int = 80, known: int = 0
+) -> str:
+    """Return the findings in their order, wrapped; if there are none, a line that says so.
+
+    ``known``: the number of findings that are left out because a baseline has them.
+    """
+    left_out = f"; {known} known one(s) left out" * (known > 0)
     sources = ", ".join(topology.sources) or "no source"
     if not findings:
         what = f"{len(topology.gpus)} GPU(s), {len(topology.nics)} NIC(s)"
         lost = "".join(f"; {gap.subject}: {gap.reason}" for gap in topology.lost)
-        return make_lines_printable(f"no findings: {what}, as far as {sources} can tell{lost}\n")
-    lines = [f"{len(findings)} finding(s), worst first, from {sources}", ""]
+        return make_lines_printable(
+            f"no findings: {what}, as far as {sources} can tell{left_out}{lost}\n"
+        )
+    lines = [f"{len(findings)} finding(s), worst first, from {sources}{left_out}", ""]
     for place, finding in enumerate(findings, 1):
         lines += wrap_line(
             f"{place}. {finding.summary}  [{finding.code}]", width, len(f"{place}. ")

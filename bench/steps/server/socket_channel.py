@@ -8,11 +8,11 @@ its learners with the same command.
 from __future__ import annotations
 
 import json
-import select
+import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -160,7 +160,7 @@ class ListeningChannel(Channel):
         reading = [listener, *(n for n in self._connections if n not in unread)]
         writing = [n for n, connection in self._connections.items() if connection.unsent]
         before = time.perf_counter()
-        readable, writable, _ = select.select(reading, writing, [], seconds)
+        readable, writable = _wait(reading, writing, seconds)
         self.idle += time.perf_counter() - before
         for number in writable:
             self._connections[number].flush()
@@ -226,13 +226,17 @@ class CallingChannel(Channel):
 
     def poll(self, seconds: float) -> tuple[int, Header] | None:
         """See `Channel.poll`."""
-        ends = [end for server, end in enumerate(self._servers) if server not in self._ended]
-        readable, _, _ = select.select(ends, [], [], seconds)
+        ends = {
+            end.fileno(): server
+            for server, end in enumerate(self._servers)
+            if server not in self._ended
+        }
+        readable, _ = _wait(ends, (), seconds)
         if not readable:
             return None
-        server = self._servers.index(readable[0])
+        server = ends[readable[0]]
         with _lost(server):
-            header = _receive_header(readable[0])
+            header = _receive_header(self._servers[server])
         if header[0] == Kind.STOP:  # then the server closes its end
             self._ended.add(server)
         return server, header
@@ -300,13 +304,33 @@ def _connect(name: str, server: int) -> socket.socket:
     )
 
 
+def _wait(
+    reading: Iterable[int], writing: Iterable[int], seconds: float
+) -> tuple[list[int], list[int]]:
+    """Wait until a file descriptor can be read or written; returns those of either kind.
+
+    Both are empty after ``seconds``. select(2) refuses descriptors above 1023.
+    """
+    events = dict.fromkeys(reading, selectors.EVENT_READ)
+    for number in writing:
+        events[number] = events.get(number, 0) | selectors.EVENT_WRITE
+    with selectors.PollSelector() as selector:
+        for number, wanted in events.items():
+            selector.register(number, wanted)
+        ready = [(key.fd, mask) for key, mask in selector.select(seconds)]
+    return (
+        [number for number, mask in ready if mask & selectors.EVENT_READ],
+        [number for number, mask in ready if mask & selectors.EVENT_WRITE],
+    )
+
+
 def _receive_into(end: socket.socket, data: memoryview) -> None:
     """Fill ``data``. Raises EOFError if the other process exits, or is silent for `PATIENCE_S`."""
     while data:
         try:
             nbytes = end.recv_into(data)
         except BlockingIOError:
-            if not select.select([end], [], [], PATIENCE_S)[0]:
+            if not _wait([end.fileno()], (), PATIENCE_S)[0]:
                 raise EOFError from None
             continue
         if not nbytes:

@@ -56,6 +56,10 @@ def test_hosts_are_said_in_the_words_of_the_launcher(
     each = "--nodes=2 --ntasks-per-node=2"  # else srun takes other nodes of the job, too
     assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {each} {last}"
     file.write_text("a[1-2]\n")
+    assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {each} {last}"
+    file.write_text("a[1-2],b,c\n")
+    assert "--nodes=4 --ntasks-per-node=1" in words("MPICH 5", (), file)
+    file.write_text("# none\n")
     assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {last}"
 
 

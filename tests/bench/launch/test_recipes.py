@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.launch.recipes import TABLE, Job, apptainer, dockerfile, mpijob, slurm
+from bench.qualify import main as qualify
 from bench.qualify.main import most_seconds
 from busbar.errors import BusbarError, Unsupported
 
@@ -97,8 +98,14 @@ def test_what_starts_its_ranks_is_started_once(stub: Path) -> None:
     assert _started(script, stub) == [*busbar, "allreduce", "--ranks=4"]
 
 
-def test_a_qualification_of_many_hosts_has_time(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: --time is by default twice what qualify's dry run says, at least 30 minutes."""
+def test_a_qualification_of_many_hosts_has_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: --time is by default twice what qualify's dry run says, at least 30 minutes.
+
+    With a core for each rank of a node: the same recipe on whatever machine it is written.
+    """
+    monkeypatch.setattr(qualify, "core_share", lambda: 1000.0)
 
     def minutes(*words: str) -> int:
         assert _recipe("slurm", "--mpi", "pmi2", *words) == 0
@@ -108,9 +115,11 @@ def test_a_qualification_of_many_hosts_has_time(capsys: pytest.CaptureFixture[st
 
     assert minutes("--", "allreduce") == minutes("-N", "4", "--", "qualify") == 30
     many = ["-N", "200", "--", "qualify", "--at-once", "1"]
-    expected = 2 * most_seconds(["--at-once", "1"], 200) / 60
+    expected = 2 * most_seconds(["--at-once", "1"], 200, 1) / 60
     assert expected <= minutes(*many) < expected + 1 and expected > 100
     assert minutes("--time", "5", *many) == 5
+    few, more = (minutes("-N", "200", "--ranks-per-node", n, "--", "qualify") for n in ("1", "2"))
+    assert few > 1.5 * more > 30
 
 
 # -- MPIJob

@@ -1,0 +1,72 @@
+"""Names of hosts, from a host file or a list, as MPI's launchers and Slurm write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from busbar.errors import Unsupported
+from busbar.files import read_text
+
+#: Most hosts of a list. Decisions of ``busbar qualify`` were simulated up to a quarter of it.
+MOST_HOSTS = 1 << 16
+_MOST_BYTES = 1 << 24
+_RANGE = "[0-9]{1,9}(?:-[0-9]{1,9})?"
+_RANGES = re.compile(rf"([^\[\]]*)\[({_RANGE}(?:,{_RANGE})*)\](.*)")
+
+
+def from_file(path: Path) -> list[tuple[str, str]]:
+    """The hosts of a file, each with its place, such as ``hosts, line 3``.
+
+    A line has a host or a list (see `from_words`). ``host5``, ``host5:8`` and ``host5 slots=8`` are
+    the same host; ``#`` begins a comment. Raises Unsupported if the file cannot be read, or for an
+    IPv6 address, whose colons are no slots.
+    """
+    hosts = []
+    for words, where in lines(path):
+        for name in _listed(words[0]):
+            if name.count(":") > 1:
+                raise Unsupported(f"{where}: {name[:60]}: give an IPv6 host a name")
+            hosts += [(one, where) for one in expand(name.partition(":")[0], where)]
+    return hosts
+
+
+def lines(path: Path) -> Iterator[tuple[list[str], str]]:
+    """The words of each line of a file that has any, with their place. Raises Unsupported."""
+    for number, line in enumerate(read_text(path, _MOST_BYTES).splitlines(), 1):
+        if words := line.partition("#")[0].split():
+            yield words, f"{path}, line {number}"
+
+
+def from_words(text: str) -> list[tuple[str, str]]:
+    """The hosts in ``a,b,c`` or ``node[001-128,200]``, each with its place; see `expand`."""
+    return [(name, "--hosts") for word in _listed(text) for name in expand(word, "--hosts")]
+
+
+def _listed(text: str) -> list[str]:
+    """The words between commas, of which those in brackets do not count."""
+    return [word.strip() for word in re.findall(r"(?:[^,\[]|\[[^\]]*\]?)+", text)]
+
+
+def expand(word: str, where: str) -> list[str]:
+    """The hosts of a word in Slurm's form: ``node[001-128,200]`` has 129.
+
+    Raises Unsupported for more than `MOST_HOSTS`. Brackets without numbers stay as they are.
+    """
+    match = _RANGES.fullmatch(word)
+    head, ranges, tail = match.groups() if match else (word, "", "")
+    ends = [part.partition("-") for part in ranges.split(",") if part]
+    spans = [(len(low), int(low), int(high or low)) for low, _, high in ends]
+    if not spans or any(first > last for _, first, last in spans):
+        return [word] if word else []
+    tails = expand(tail, where) or [""]
+    count = sum(last - first + 1 for _, first, last in spans) * len(tails)
+    if count > MOST_HOSTS:
+        raise Unsupported(f"{where}: {count:,} hosts; a list has at most {MOST_HOSTS:,}")
+    return [
+        f"{head}{number:0{width}}{end}"
+        for width, first, last in spans
+        for number in range(first, last + 1)
+        for end in tails
+    ]
