@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from bench.launch.control_socket import ControlSocket
+from bench.launch.control_socket import VARIABLE, ControlSocket
 from bench.options.options import ALL, ALL_TITLE, PT2PT, TITLE, Options, make_parser, parse
 from busbar.arguments import program, unknown
 from busbar.commands import list_commands
 from busbar.errors import BusbarError, Unsupported
-from busbar.launchers import launched, speaks
+from busbar.launchers import by_hand, launched, speaks
 from busbar.process import serve
 from busbar.terminal import print_note
 from busbar.units import format_count, format_duration
@@ -60,6 +61,8 @@ def main(collective: str, argv: Sequence[str], line: ControlSocket | None = None
 def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     sign = launched()
     wanted, refused = _wanted(collective, argv)
+    if by_hand() and VARIABLE not in os.environ and wanted[0].names_no_ranks:
+        wanted = _with_ranks(wanted)
     first = wanted[0]
     # A launch that another process has started leaves this to that process.
     if first.after is None and (sign is None or first.ranks is None) and speaks():
@@ -100,6 +103,19 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
             return start.threads(first, partial(start.sweep, wanted))
         return start_ranks(module, first.ranks, first)
     return start.mpi(first, line, partial(start.sweep, wanted))
+
+
+def _with_ranks(wanted: list[Options]) -> list[Options]:
+    """The options as if ``--ranks`` named the default number of ranks, if that is above one."""
+    from bench.cli.ranks import default_ranks
+
+    count, each = default_ranks(wanted[0])
+    if count == 1:
+        return wanted
+    text = format_count(count, "rank")
+    print_note(f"no launcher and no --ranks: {text}, one a {each}; --ranks N chooses")
+    words = ("--ranks", str(count))
+    return [one.replace(rank_list=(count,), argv=(*one.argv, *words)) for one in wanted]
 
 
 def _announce(wanted: Sequence[Options]) -> None:

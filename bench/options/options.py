@@ -286,8 +286,9 @@ class Options(RunOptions):
         RunOptions,
         "rank_list",
         (),
-        text="--ranks P[,P…]  start this many ranks, without mpirun; several counts run one after"
-        " the other, and a map of the fastest algorithm by size and count follows",
+        text="--ranks P[,P…]  start this many ranks, without mpirun (default: one a core, at least"
+        " 2, or one a GPU); several counts run one after the other, and a map of the fastest"
+        " algorithm by size and count follows",
     )
     launches: int = option(
         "--launches N  start the ranks N times, with the rows in another order each time, and show"
@@ -515,6 +516,20 @@ class Options(RunOptions):
         return self.gpus != () or self.ngpus is not None or self.oversubscribe_gpu
 
     @property
+    def names_gpu_transport(self) -> bool:
+        """True if ``--transport`` names one that moves the memory of GPUs."""
+        entry = transports().get(self.transport)
+        if entry is None or entry.on_gpu_with is None:
+            return entry is not None and entry.on_gpu
+        return entry.on_gpu_with.of(self.chosen) != entry.on_gpu_with.default
+
+    @property
+    def names_no_ranks(self) -> bool:
+        """True if no option says how many ranks there are, or who starts them."""
+        named = self.rank_list or self.given & {"thread_count", "nthreads", "ngpus"}
+        return not named and self.expected_ranks is None
+
+    @property
     def pairing(self) -> Pairing | None:
         """The pair tests of this command; None for collectives."""
         return None
@@ -550,12 +565,10 @@ class Options(RunOptions):
     def _check_gpus(self) -> None:
         """Raise Unsupported if GPUs are named for a transport that uses none."""
         entry = transports().get(self.transport)
-        if entry is None or entry.on_gpu:
+        if entry is None or self.names_gpu_transport:
             return
         without, needed = "", entry.on_gpu_with
         if needed is not None:
-            if needed.of(self.chosen) != needed.default:
-                return
             values = " or ".join(value for value in needed.choices if value != needed.default)
             without = f"without {needed.flag} {values}, "
         if self.asks_for_gpus:
@@ -745,8 +758,9 @@ def make_parser(collective: str, command: str = "") -> Parser:
     parser = _CLASSES.get(collective, CollectiveOptions).make_parser(
         prog=name,
         description=f"Measure {title}.",
-        epilog="Run under mpirun, or with --ranks N to have the launcher started for you. Of"
-        " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
+        epilog="Run under mpirun, or let --ranks N start the launcher for you (default: one rank"
+        " for each core, or GPU). Of nccl-tests' other flags each says what to use here"
+        " (docs/nccl-tests.md).",
     )
     add_flags(parser.add_argument)
     for own in dict.fromkeys(one for entry in transports().values() for one in entry.options):
