@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from bench.launch.control_socket import VARIABLE, ControlSocket
-from bench.options.options import ALL, ALL_TITLE, PT2PT, TITLE, Options, make_parser, parse
+from bench.options.options import ALL, ALL_TITLE, BESIDE, PT2PT, TITLE, Options, make_parser, parse
 from busbar.arguments import program, unknown
 from busbar.commands import list_commands
 from busbar.errors import BusbarError, Unsupported
@@ -16,6 +16,7 @@ from busbar.launchers import by_hand, launched, speaks
 from busbar.process import serve
 from busbar.terminal import print_note
 from busbar.units import format_count, format_duration
+from collectives.schedule import catalogue
 from collectives.schedule.catalogue import collectives, spec
 
 # Sendrecv's other pattern is an option of sendrecv, not a benchmark of its own.
@@ -30,6 +31,13 @@ def names() -> list[str]:
 def commands() -> list[str]:
     """All names that `command` accepts: the collectives, ``pt2pt``, and ``all``."""
     return [*names(), PT2PT, ALL]
+
+
+def algorithms() -> dict[str, str]:
+    """For each algorithm's name the command that measures it; allreduce if that has it."""
+    order = sorted(names(), key=lambda name: name != "allreduce")
+    known = {name: (*catalogue.algorithms(name), *BESIDE) for name in order}
+    return {one: f"{name} -A {one}" for name in reversed(order) for one in known[name]}
 
 
 def listing() -> list[str]:

@@ -18,11 +18,11 @@ from bench.options.argument_types import Checks, at_least, names
 from bench.options.arrival import ZERO, ArrivalPattern, arrivals
 from bench.options.launching import MOST_SEED, LaunchTurn, parse_turn
 from bench.options.nccl_flags import add_flags
-from busbar.arguments import Parser, program, unknown
+from busbar.arguments import JoinLists, Parser, program, unknown
 from busbar.completion import offer
 from busbar.errors import Unsupported
 from busbar.mpi import LEVELS, OPTION
-from busbar.options import JoinLists, OptionGroup, Self, option, redefine, switch
+from busbar.options import OptionGroup, Self, option, redefine, switch
 from busbar.units import MOST_RANKS, parse_size, sweep_sizes
 from collectives.execution.registry import check_chosen, transports
 from collectives.execution.world import How
@@ -135,10 +135,10 @@ class RunOptions(OptionGroup):
         title="how long",
     )
     budget: float = option(
-        "--budget SECONDS  time limit of a row and placement, without -n", 2.0, types.seconds
+        "--budget SECONDS|10m  time limit of a row and placement, without -n", 2.0, types.seconds
     )
     timeout: float | None = option(
-        "-T --timeout SECONDS  end a row that makes no progress for so long (default 0: never)",
+        "-T --timeout SECONDS|10m  end a row that makes no progress for so long (default 0: never)",
         parse=types.patience,
     )
     timing: str = "each"
@@ -356,9 +356,9 @@ class Options(RunOptions):
         arrivals,
     )
     wait_quiet: float | None = option(
-        "--wait-quiet TIME  before the first row, wait until nothing else uses the cores, at most"
-        " this long, such as 30s",
-        parse=types.duration,
+        "--wait-quiet SECONDS|10m  before the first row, wait until nothing else uses the cores, at"
+        " most this long",
+        parse=types.seconds,
     )
     statistic: str = option(
         "--statistic  a row's time is this statistic of its iterations",
@@ -757,7 +757,8 @@ def make_parser(collective: str, command: str = "") -> Parser:
         name = name.replace(f"bench.{ALL}", f"bench {ALL}")
     parser = _CLASSES.get(collective, CollectiveOptions).make_parser(
         prog=name,
-        description=f"Measure {title}.",
+        usage=f"{name} [options]",
+        description=f"Measure {title}. For example: {name} --ranks 2 -b 64K -e 16M",
         epilog="Run under mpirun, or let --ranks N start the launcher for you (default: one rank"
         " for each core, or GPU). Of nccl-tests' other flags each says what to use here"
         " (docs/nccl-tests.md).",
