@@ -128,7 +128,7 @@ def time_in(unit: str, low: float, most: float) -> Callable[[str], float]:
                 raise argparse.ArgumentTypeError(
                     f"{text[:_SHOWN]!r} is no time; write 30s, 10m, 2h, or a number of {noun}"
                 ) from None
-        return checked(text if value is None else repr(value / TIMES[unit]))
+        return checked(text if value is None else f"{value / TIMES[unit]:.9g}")
 
     noun = "minutes" if unit == "m" else "seconds"
     checked = number(low, most, noun)

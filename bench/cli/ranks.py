@@ -12,7 +12,7 @@ from bench.launch.launch import hosts_launcher, launcher, room_for_files
 from bench.launch.ranks import RankRun
 from bench.launch.segments import room
 from bench.options.options import Options, RunOptions
-from bench.run.recorder import closing, closing_sentences
+from bench.run.recorder import EARLY, closing, closing_sentences
 from bench.run.screen import Screen
 from bench.run.table_text import COLUMNS, for_ranks
 from busbar.errors import Unavailable
@@ -136,4 +136,4 @@ def _report(records: bytes, why: str, options: RunOptions) -> None:
     quiet = isinstance(options, Options) and options.quiet
     conclude = closing_sentences if quiet else closing
     lines = conclude(measurements(records.decode()), options.statistic)
-    Screen(0).lines([f"# ended early: {why}", *lines])
+    Screen(0).lines([f"{EARLY} {why}", *lines])

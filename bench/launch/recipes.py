@@ -357,7 +357,8 @@ class _JobOptions(CommandWords, _OutputOptions):
     )
     gpus: int = option("--gpus G  GPUs of a node", 0, whole(0, "GPUs", 64))
     time: int | None = option(
-        "--time MINUTES|2h  time limit (default: 30, or twice the most that qualify --dry-run says)",
+        "--time MINUTES|2h  time limit (default: 30, or twice the most that qualify --dry-run"
+        " says)",
         parse=lambda text: ceil(time_in("m", 1, _MOST_MINUTES)(text)),
     )
     name: str | None = option("--name NAME  the job's (default: busbar-COMMAND)", parse=_name)

@@ -44,7 +44,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 
 def _records(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The environment that a file begins with, and its rows."""
-    first, *rows = [json.loads(line) for line in file.read_text().splitlines()]
+    first, *rows, _ = [json.loads(line) for line in file.read_text().splitlines()]
     return first["environment"], rows
 
 

@@ -295,9 +295,10 @@ def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.jsonl", "a.json", "a.csv")]
     argv = [x for f in files for x in ("--out", str(f))] + ["-J", str(tmp_path / "n.json")]
     status, _, _ = on_threads("allreduce", "--ranks 2 -b 1K -e 2K -n 6 -A ring", *argv)
-    run, *lines = [json.loads(line) for line in files[0].read_text().splitlines()]
+    run, *lines, end = [json.loads(line) for line in files[0].read_text().splitlines()]
     whole = json.loads(files[1].read_text())
     assert status == 0 and len(lines) == 4 and {x["run"] for x in lines} == {run["run"]}
+    assert end == {"format": FORMAT, "run": run["run"], "end": "complete"} and run.pop("ends")
     assert whole == [run, *lines]
     first, second = lines[:2]
     assert first["format"] == FORMAT and len(first["times_s"]) == 6
