@@ -145,6 +145,8 @@ def _announce(wanted: Sequence[Options]) -> None:
             jobs = build_jobs(wanted, RankSetup(nranks, first.transport))
             seconds += longest(jobs, nranks, [pools()] * nranks)
     seconds *= first.launches
+    if first.total is not None:
+        seconds = min(seconds, first.total)
     if seconds >= LONG_S:
         number = len(first.launch_counts) * first.launches
         print_note(f"{format_count(number, 'launch')}, {format_duration(seconds)} at most in all")

@@ -141,6 +141,7 @@ class RunOptions(OptionGroup):
         "-T --timeout SECONDS|10m  end a row that makes no progress for so long (default 0: never)",
         parse=types.patience,
     )
+    total: float | None = None
     timing: str = "each"
     statistic: str = "median"
 
@@ -259,6 +260,12 @@ class Options(RunOptions):
         "-w --warmup_iters N  warm-up iterations (default: one, and without -n all before they were"
         " steady)",
         parse=at_least(0, "warm-ups"),
+        title="how long",
+    )
+    total: float | None = option(
+        "--total SECONDS|10m  time limit of all rows, cycles and launches together, without -n:"
+        " where the rows would take longer, each gets less",
+        parse=types.seconds,
         title="how long",
     )
     cycles: int = option(
@@ -461,6 +468,8 @@ class Options(RunOptions):
     @cached_property
     def ops(self) -> tuple[str, ...]:
         """The operations."""
+        if Path(self.op).suffix:
+            raise Unsupported(f"-o {self.op[:80]}: -o is the operation; --out FILE keeps records")
         if "mulsum" in self.op.split(","):
             raise Unsupported("-o mulsum: NCCL's sum times a factor is not here; -o sum is")
         return names(self.op, OPS, "operation")
@@ -556,6 +565,9 @@ class Options(RunOptions):
                 f" {product} threads; here give --ranks {self.ranks * product} for processes, or"
                 f" --threads {self.ranks * product}"
             )
+        if self.total is not None and (self.iterations is not None or not self.cycles):
+            flag = "-n" if self.cycles else "-N 0"
+            raise Unsupported(f"--total and {flag} exclude each other; give one of them")
         if self.check.timed and self.timing == "loop":
             raise Unsupported(
                 "--check timed looks at a result between two iterations; leave out --timing loop"
