@@ -276,7 +276,8 @@ class Parser(argparse.ArgumentParser):
             value = value.strip(",")
             between = f", or -b {value} -e {left[-1]} for the sizes between" if sweep else ""
             return f"{flag} {','.join([value, *left])}{between}"
-        if not sweep and "algorithm" in known and all(map(str.isidentifier, left)):
+        names = "help" not in left and all(map(str.isidentifier, left))
+        if names and not sweep and "algorithm" in known:
             return f"-A {','.join(left)}"
         return sweep
 
