@@ -323,7 +323,7 @@ def test_a_launch_prints_its_tables_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "env", "said"),
     [
-        ("--launches 2", {}, "--ranks N"),
+        ("--launches 2 -t 1", {}, "--ranks N"),
         ("--launches 2", {"PMI_RANK": "0", "PMI_SIZE": "2"}, "without mpirun"),
         ("--ranks 2,4", {"PMI_RANK": "0", "PMI_SIZE": "2"}, "without mpirun"),
     ],
