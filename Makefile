@@ -27,7 +27,7 @@ $(OMPI_VENV)/.test: $(SOURCES)
 
 # Six sizes and half a second a row: the answer within a minute or two.
 bench: $(VENV)/.mpi
-	$(VENV)/bin/python -m bench.allreduce -A ring,library -f 4 --budget 0.5 --ranks $$($(VENV)/bin/python -c 'import os; print(max(2, len(os.sched_getaffinity(0))))')
+	$(VENV)/bin/python -m bench.allreduce -A ring,library -f 4 --budget 0.5
 
 # A process a core and one more, for tests wait for disks, browsers and deadlines; the tests that
 # start MPI launchers are one after the other in one of them. So BLAS has no use for threads.

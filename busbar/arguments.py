@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +18,14 @@ from busbar.completion import completing
 from busbar.errors import BusbarError, Unsupported
 from busbar.installation import busbar_version, revision
 from busbar.launchers import speaks
+from busbar.units import parse_quantity
 
 # Enough digits for all bounds of whole numbers. int() would raise another error for thousands of
 # digits.
 _DIGITS = re.compile(r"\s*([+-]?[0-9]{1,18})\s*", re.ASCII)
 _SHOWN = 40
+#: Seconds of each unit of a time on the command line.
+TIMES: Mapping[str, float] = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile("[0-9]+[KMGT]i?B?", re.IGNORECASE)
 # Words that are values though they begin with a dash, for the messages of those who read them.
 _NEGATIVE = re.compile(r"-\.?[0-9]")
@@ -40,16 +44,16 @@ def unknown(
     of: str = "",
     elsewhere: Mapping[str, str] | None = None,
 ) -> Unsupported:
-    """The error for an unknown name, which suggests the nearest known one.
+    """The error for an unknown name: it suggests the nearest known one, or else lists all.
 
     ``of``: what has these names, as the beginning of the message. ``elsewhere``: names that other
-    programs use, with the known name for each.
+    programs use, with the text to suggest for each.
     """
     names = list(known)
     near = (elsewhere or {}).get(word) or next(iter(_near(word, names)), "")
-    meant = f"did you mean {near}? " if near else ""
+    rest = f"did you mean {near}?" if near else f"there are: {', '.join(names)}"
     whose = f"{of}: " if of else ""
-    return Unsupported(f"{whose}no {what} {word[:_SHOWN]!r}; {meant}there are: {', '.join(names)}")
+    return Unsupported(f"{whose}no {what} {word[:_SHOWN]!r}; {rest}")
 
 
 def _near(word: str, names: Sequence[str]) -> list[str]:
@@ -60,10 +64,14 @@ def _near(word: str, names: Sequence[str]) -> list[str]:
 
 
 def _meant(word: str, names: Sequence[str], dashes: str = "") -> str:
-    """``; did you mean …?`` with the nearest option and those that a part of the word begins."""
+    """``; did you mean …?`` with options that the word begins, or with the nearest one.
+
+    Options that a part of the word begins follow.
+    """
     parts = tuple(part for part in re.split("[-_]", word.lower()) if len(part) > 2)
+    whole = [name for name in names if len(word) > 2 and name.startswith(word.lower())]
     begun = [name for name in names if len(parts) > 1 and name.startswith(parts)]
-    near = list(dict.fromkeys((*_near(word, names)[:1], *begun)))[:3]
+    near = list(dict.fromkeys((*(whole or _near(word, names)[:1]), *begun)))[:3]
     return f"; did you mean {' or '.join(dashes + name for name in near)}?" if near else ""
 
 
@@ -105,6 +113,41 @@ def number(low: float, most: float, what: str) -> Callable[[str], float]:
     return convert
 
 
+def time_in(unit: str, low: float, most: float) -> Callable[[str], float]:
+    """A converter from a time to a number of ``unit``: from ``30s``, ``10m``, or a number alone.
+
+    ``unit``: a key of `TIMES`. ``low``, ``most``: see `number`.
+    """
+
+    def convert(text: str) -> float:
+        value = parse_quantity(text, TIMES)
+        if value is None:
+            try:
+                float(text)
+            except ValueError:
+                raise argparse.ArgumentTypeError(
+                    f"{text[:_SHOWN]!r} is no time; write 30s, 10m, 2h, or a number of {noun}"
+                ) from None
+        return checked(text if value is None else f"{value / TIMES[unit]:.9g}")
+
+    noun = "minutes" if unit == "m" else "seconds"
+    checked = number(low, most, noun)
+    return convert
+
+
+class JoinLists(argparse.Action):
+    """An option whose value is a list. If the option is repeated, the lists are joined."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, value: Any, flag: object = None
+    ) -> None:
+        """Append the value to the earlier one; texts are joined by a comma."""
+        if self.dest in namespace:
+            earlier = getattr(namespace, self.dest)
+            value = f"{earlier},{value}" if isinstance(value, str) else earlier + value
+        setattr(namespace, self.dest, value)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises Unsupported when argparse would print its usage and exit.
 
@@ -119,7 +162,9 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = _NEGATIVE
         self.commands: Sequence[str] = ()
         self.runs_command = False
+        self._words: list[str] = []
         self._left: list[str] = []
+        self._given: set[str] = set()
         self._groups: dict[tuple[str, str], argparse._ActionsContainer] = {}
         text = "print the version and exit"
         self.add_argument("--version", action=_Version, nargs=0, help=text)
@@ -172,8 +217,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does; keeps words that no option takes for the error message."""
-        completing(self, sys.argv[1:] if args is None else args)
+        self._words = list(sys.argv[1:] if args is None else args)
+        completing(self, self._words)
         parsed, self._left = super().parse_known_args(args, namespace)
+        self._given = {*vars(parsed)}
         return parsed, self._left
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
@@ -201,17 +248,38 @@ class Parser(argparse.ArgumentParser):
             if flag.startswith("--") and action.help != argparse.SUPPRESS
         ]
         meant = _meant(wrong[2:].partition("=")[0], known, "--") if wrong else ""
-        sizes = [word for word in self._left if _SIZE.fullmatch(word)]
-        if sizes and not wrong and "maxbytes" in known:
-            meant = f"; did you mean -e {sizes[0]}?"
+        command = next((word for word in self._left if word in self.commands), "")
+        if command:
+            rest = [word for word in self._left if word != command]
+            meant = f"; options follow the command: {self.prog} {shlex.join([command, *rest])}"
         elif self._left and (near := _near(self._left[0], self.commands)):
             meant = f"; did you mean {self.prog} {near[0]}?"
-        elif self.runs_command and self._left and not wrong:
-            meant = f"; a command follows after --, as in: -- {self._left[0]}"
-        elif self._left and self._left[0].isidentifier() and "algorithm" in known:
-            meant = f"; did you mean -A {self._left[0]}?"
+        elif self._left and not wrong:
+            if self.runs_command:
+                meant = f"; a command follows after --, as in: -- {self._left[0]}"
+            elif option := self._option_meant(known):
+                meant = f"; did you mean {option}?"
         # A program would see argparse's own exceptions above this one.
         raise Unsupported(f"{message}{meant}; see {self.prog} --help") from None
+
+    def _option_meant(self, known: Sequence[str]) -> str:
+        """The option to suggest for words that belong to none; empty if there is no guess."""
+        left = self._left
+        sweep = ""
+        if "maxbytes" in known and all(map(_SIZE.fullmatch, left)):
+            low = [] if "minbytes" in self._given else ["-b", left[0]]
+            high = [] if low and "maxbytes" in self._given else ["-e", left[-1]]
+            sweep = " ".join(low + high)
+        at = self._words.index(left[0]) if left[0] in self._words else 0
+        flag, value = self._words[at - 2 : at] if at > 1 else ("", "")
+        if isinstance(self._option_string_actions.get(flag), JoinLists):
+            value = value.strip(",")
+            between = f", or -b {value} -e {left[-1]} for the sizes between" if sweep else ""
+            return f"{flag} {','.join([value, *left])}{between}"
+        names = "help" not in left and all(map(str.isidentifier, left))
+        if names and not sweep and "algorithm" in known:
+            return f"-A {','.join(left)}"
+        return sweep
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if speaks():

@@ -6,13 +6,23 @@ it is run. ``python -m PACKAGE`` runs the same commands.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
-#: Names of OSU's benchmarks, and the benchmark of Busbar that measures the same.
-_ELSEWHERE = dict.fromkeys(("latency", "bandwidth", "osu_latency", "osu_bw", "osu_bibw"), "pt2pt")
+# Words that are no commands, and what to type instead: guesses of newcomers, and names of OSU's and
+# Intel's tests. `_elsewhere` adds names of nccl-tests, of algorithms and of commands in `ROOMS`.
+_ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("bench", "run", "test", "demo", "start"), "allreduce --ranks 2"),
+    **dict.fromkeys(("latency", "osu_latency", "osu_multi_lat"), "pt2pt --tests latency"),
+    **dict.fromkeys(("bandwidth", "osu_bw", "osu_mbw_mr"), "pt2pt --tests bandwidth"),
+    "osu_bibw": "pt2pt --tests bidirectional_bandwidth",
+    "algorithms": "collectives list",
+    "law": "cluster law",
+    "map": "topology",
+}
 #: Packages that have several commands; errors of these begin with the package's name.
 ROOMS = ("topology", "collectives", "reports")
 #: All commands except the benchmarks: a summary, and where the command is defined.
@@ -68,18 +78,33 @@ def _benchmark(words: Sequence[str]) -> int:
     if words[0] not in names:
         from busbar.commands import no_command
 
-        tables = {room: load(COMMANDS[room][1]).entries for room in ROOMS}
-        elsewhere = {word: f"{room} {word}" for room in tables for word in tables[room]}
-        elsewhere |= _ELSEWHERE
-        raise no_command(words[0], (*COMMANDS, *names), "busbar reports show", elsewhere)
+        raise no_command(
+            words[0], (*COMMANDS, *names), "busbar reports show", _elsewhere(words[0], names)
+        )
     status: int = load("bench.launch.control_socket:command")(words)
     return status
+
+
+def _elsewhere(word: str, benchmarks: Sequence[str]) -> dict[str, str]:
+    """The commands to suggest for words that are no commands."""
+    suggested: dict[str, str] = load("bench.cli.main:algorithms")()
+    for room in ROOMS:
+        suggested |= {one: f"{room} {one}" for one in load(COMMANDS[room][1]).entries}
+    # all_reduce_perf of nccl-tests, osu_iallreduce, MPI_Allreduce, ncclAllReduce
+    plain = re.sub("^(osu_i?|mpi_i?|nccl)|_perf$|[-_]", "", word.lower())
+    hidden = " --nonblocking" if re.match("(osu|mpi)_i", word.lower()) else ""
+    same = {name.replace("_", ""): name for name in benchmarks} | {"bcast": "broadcast"}
+    if plain in same:
+        suggested[word] = same[plain] + hidden
+    suggested |= _ELSEWHERE
+    return {one: f"busbar {command}" for one, command in suggested.items()}
 
 
 def _about(words: Sequence[str]) -> int:
     from busbar.commands import list_commands
 
-    lines = [f"  {name:<16}{about}" for name, (about, _) in COMMANDS.items()]
+    lines = ["Begin with busbar doctor, then busbar allreduce.", ""]
+    lines += [f"  {name:<16}{about}" for name, (about, _) in COMMANDS.items()]
     lines += load("bench.cli.main:listing")()
     names = [*COMMANDS, *load("bench.cli.main:commands")()]
     return list_commands("busbar", "COMMAND", lines, names, words)

@@ -69,6 +69,7 @@ def list_commands(
         formatter_class=RawDescriptionHelpFormatter,
     )
     completing(parser, argv, commands)
+    parser.commands = commands
     parser.parse_args(argv or ["--help"])
     return 0
 

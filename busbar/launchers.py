@@ -34,6 +34,8 @@ _SIGNS = (
 )
 # Variables with the number of ranks on this host: of Hydra (MPICH, Intel MPI), Open MPI, MVAPICH.
 _LOCAL_SIZE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+# Variables of launchers that are not among the signs above: PMIx, Cray's ALPS, Flux.
+_OTHER_SIGNS = ("PMIX_RANK", "PMI_FD", "ALPS_APP_PE", "FLUX_TASK_RANK")
 # Launchers' processes that start ranks, by the kernel's names (15 characters).
 _PARENTS = ("hydra_pmi_proxy", "prterun", "prted", "orted", "orterun", "mpirun", "mpiexec",
             "slurmstepd", "palsd")  # fmt: skip
@@ -65,6 +67,11 @@ def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
         if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
             return Launched(by, int(env[rank]), int(env[size]))
     return None
+
+
+def by_hand(env: Mapping[str, str] = os.environ) -> bool:
+    """True if no launcher has started this process, not even one whose ranks are not known."""
+    return launched(env) is None and not any(name in env for name in _OTHER_SIGNS)
 
 
 def local_size(env: Mapping[str, str] = os.environ) -> int | None:

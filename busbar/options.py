@@ -62,19 +62,6 @@ def redefine(group: type[OptionGroup], name: str, default: Any, **more: Any) -> 
     return field(default=default, metadata={**group.__dataclass_fields__[name].metadata, **more})
 
 
-class JoinLists(argparse.Action):
-    """An option whose value is a list. If the option is repeated, the lists are joined."""
-
-    def __call__(
-        self, parser: object, namespace: argparse.Namespace, value: Any, flag: object = None
-    ) -> None:
-        """Append the value to the earlier one; texts are joined by a comma."""
-        if self.dest in namespace:
-            earlier = getattr(namespace, self.dest)
-            value = f"{earlier},{value}" if isinstance(value, str) else earlier + value
-        setattr(namespace, self.dest, value)
-
-
 @dataclass_transform(
     frozen_default=True, kw_only_default=True, field_specifiers=(option, switch, redefine, field)
 )

@@ -28,6 +28,12 @@ once, in a line of its own before the first measurement that names it as its `ru
 
     {{"format":{FORMAT},"run":"1f0c5d2a9b3e","environment":{{"busbar":"0.1.0","hosts":["n0"]}}}}
 
+`"ends":true` beside it says that the run will state its end in a last line. A run without one was
+killed, or goes on; of a file without `ends` nothing is known:
+
+    {{"format":{FORMAT},"run":"1f0c5d2a9b3e","end":"complete"}}
+    {{"format":{FORMAT},"run":"1f0c5d2a9b3e","end":"early","reason":"interrupted by SIGINT"}}
+
 [reports.md](reports.md#what-a-run-writes) says what is in it. Times are in seconds, sizes in bytes.
 A field that holds its default is left out, and unknown fields are ignored. Every line has `format`,
 `run`, `collective`, `algorithm`, `transport`, `dtype`, `op`, `ranks`, `size`, `count`, `root` and

@@ -65,6 +65,7 @@ class Keywords(TypedDict, total=False):
     threads: Value
     timeout: Value
     timing: Value
+    total: Value
     transport: Value
     tuning: Value
     wait_quiet: Value

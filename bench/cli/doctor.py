@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
 
+from bench.cli.ranks import core_ranks, gpu_ranks
 from bench.launch.launch import RANK_FILES, files_for
 from bench.launch.segments import room
 from bench.run.memory import free_memory
@@ -63,11 +64,6 @@ class Check(NamedTuple):
     state: CheckStatus
     text: str
     remedy: str = ""
-
-
-def usual_ranks() -> int:
-    """One rank for each core, but at least two, because a single rank sends nothing."""
-    return max(2, len(cores()))
 
 
 def _busbar() -> Check:
@@ -209,7 +205,7 @@ def _memory() -> Check:
 
 
 def _shm() -> Check:
-    ranks, library = usual_ranks(), _library()
+    ranks, library = core_ranks(), _library()
     if library is None:
         return Check("MPI's memory", ABSENT, "not needed without MPI")
     try:
@@ -221,7 +217,7 @@ def _shm() -> Check:
 
 
 def _files() -> Check:
-    ranks = usual_ranks()
+    ranks = core_ranks()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < files_for(ranks):
         text = f"{hard} at most, {ranks} ranks and their launcher need {files_for(ranks)}"
@@ -264,16 +260,11 @@ def _completion() -> Check:
 
 def _default() -> Check:
     """The transport and ranks of a run without options, in the order of `bench.cli.start`."""
-    ranks, library = usual_ranks(), _library()
-    if take.driver_here():
-        try:
-            _, count = take.visible()
-            load_nccl()
-            kind = "thread" if library is None else "rank"
-            line = f"--{kind}s {count}: nccl, a GPU a {kind}"
-            return Check("by default", GOOD, f"busbar allreduce {line}")
-        except Unavailable:
-            pass
+    ranks, library = core_ranks(), _library()
+    if (count := gpu_ranks()) is not None:
+        kind = "thread" if library is None else "rank"
+        line = f"--{kind}s {count}: nccl, a GPU a {kind}"
+        return Check("by default", GOOD, f"busbar allreduce {line}")
     name = "mpi, without shared memory of our own" if why_not() else "shm"
     line = f"--ranks {ranks}: {name}, beside {library}"
     if library is None or mpirun_beside() is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from bench.options.options import Options
 from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import SHARE, beside, buffers, free_memory, pools
 from bench.run.pace import longest
+from busbar.tables import render_lines
 from busbar.units import format_bytes, format_count, format_duration
 from collectives.execution.lower import lower
 from collectives.schedule.cost import cost
@@ -20,6 +22,11 @@ from collectives.schedule.spec import Collective
 
 # Most ranks for which programs are lowered to find out which scratch they use.
 _LOWERED = 128
+# The columns of the plan, and the sides to which they are aligned.
+_COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
+    ("algorithm", "left"), ("steps", "right"), ("size", "right"), ("place", "left"),
+    ("memory", "right"), ("busiest out", "right"), ("busiest in", "right"), ("", "left"),
+)  # fmt: skip
 
 
 def dry_run(job: Job, nranks: int) -> Iterator[str]:
@@ -39,10 +46,12 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
     )
     if nranks > _LOWERED:
         yield "# memory: with all scratch that the schedules name, of which they may need less"
-    head = f"# {'algorithm':>22} {'steps':>5} {'size':>10} {'place':>5} {'memory':>10}"
-    yield head + f" {'busiest out':>12} {'busiest in':>12}"
-    for one in chosen:
-        yield from _algorithm(spec, options, one, nranks, free)
+    rows = [row for one in chosen for row in _algorithm(spec, options, one, nranks, free)]
+    cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in _COLUMNS]
+    columns = [(name, side, column) for (name, side), column in zip(_COLUMNS, cells, strict=True)]
+    head, *lines = render_lines(columns)
+    yield f"# {head}"
+    yield from (f"  {line}" for line in lines)
 
 
 def _algorithm(
@@ -51,7 +60,8 @@ def _algorithm(
     wanted: SizeDependentContender | Contender,
     nranks: int,
     free: int,
-) -> Iterator[str]:
+) -> Iterator[tuple[str, ...]]:
+    """The cells of an algorithm's rows, in the order of `_COLUMNS`."""
     idle: Idle = set()
     counts: dict[int, str] = {}
     for row in rows(spec, options, nranks):
@@ -69,11 +79,9 @@ def _algorithm(
             if placement == "in" and not spec.in_place:
                 continue
             need = _need(spec, chosen, row, nranks, itemsize, placement == "in", idle)
-            fits = "" if need <= free else "  would be skipped: does not fit"
-            yield (
-                f"  {chosen.label:>22} {steps:>5} {format_bytes(row.size):>10} {placement:>5}"
-                f" {format_bytes(need):>10} {out:>12} {into:>12}{fits}"
-            )
+            fits = "" if need <= free else "would be skipped: does not fit"
+            size, memory = format_bytes(row.size), format_bytes(need)
+            yield chosen.label, steps, size, placement, memory, out, into, fits
 
 
 Idle = set[tuple[int, int, bool]]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
-from bench.launch.control_socket import ControlSocket
-from bench.options.options import ALL, ALL_TITLE, PT2PT, TITLE, Options, make_parser, parse
+from bench.launch.control_socket import VARIABLE, ControlSocket
+from bench.options.options import ALL, ALL_TITLE, BESIDE, PT2PT, TITLE, Options, make_parser, parse
 from busbar.arguments import program, unknown
 from busbar.commands import list_commands
 from busbar.errors import BusbarError, Unsupported
-from busbar.launchers import launched, speaks
+from busbar.launchers import by_hand, launched, speaks
 from busbar.process import serve
 from busbar.terminal import print_note
 from busbar.units import format_count, format_duration
+from collectives.schedule import catalogue
 from collectives.schedule.catalogue import collectives, spec
 
 # Sendrecv's other pattern is an option of sendrecv, not a benchmark of its own.
@@ -29,6 +31,13 @@ def names() -> list[str]:
 def commands() -> list[str]:
     """All names that `command` accepts: the collectives, ``pt2pt``, and ``all``."""
     return [*names(), PT2PT, ALL]
+
+
+def algorithms() -> dict[str, str]:
+    """For each algorithm's name the command that measures it; allreduce if that has it."""
+    order = sorted(names(), key=lambda name: name != "allreduce")
+    known = {name: (*catalogue.algorithms(name), *BESIDE) for name in order}
+    return {one: f"{name} -A {one}" for name in reversed(order) for one in known[name]}
 
 
 def listing() -> list[str]:
@@ -60,6 +69,8 @@ def main(collective: str, argv: Sequence[str], line: ControlSocket | None = None
 def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     sign = launched()
     wanted, refused = _wanted(collective, argv)
+    if by_hand() and VARIABLE not in os.environ and wanted[0].names_no_ranks:
+        wanted = _with_ranks(wanted)
     first = wanted[0]
     # A launch that another process has started leaves this to that process.
     if first.after is None and (sign is None or first.ranks is None) and speaks():
@@ -102,6 +113,19 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     return start.mpi(first, line, partial(start.sweep, wanted))
 
 
+def _with_ranks(wanted: list[Options]) -> list[Options]:
+    """The options as if ``--ranks`` named the default number of ranks, if that is above one."""
+    from bench.cli.ranks import default_ranks
+
+    count, each = default_ranks(wanted[0])
+    if count == 1:
+        return wanted
+    text = format_count(count, "rank")
+    print_note(f"no launcher and no --ranks: {text}, one a {each}; --ranks N chooses")
+    words = ("--ranks", str(count))
+    return [one.replace(rank_list=(count,), argv=(*one.argv, *words)) for one in wanted]
+
+
 def _announce(wanted: Sequence[Options]) -> None:
     """Print how long several launches may take in total, if that is long and -n is not given.
 
@@ -121,6 +145,8 @@ def _announce(wanted: Sequence[Options]) -> None:
             jobs = build_jobs(wanted, RankSetup(nranks, first.transport))
             seconds += longest(jobs, nranks, [pools()] * nranks)
     seconds *= first.launches
+    if first.total is not None:
+        seconds = min(seconds, first.total)
     if seconds >= LONG_S:
         number = len(first.launch_counts) * first.launches
         print_note(f"{format_count(number, 'launch')}, {format_duration(seconds)} at most in all")

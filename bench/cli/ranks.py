@@ -12,17 +12,51 @@ from bench.launch.launch import hosts_launcher, launcher, room_for_files
 from bench.launch.ranks import RankRun
 from bench.launch.segments import room
 from bench.options.options import Options, RunOptions
-from bench.run.recorder import closing, closing_sentences
+from bench.run.recorder import EARLY, closing, closing_sentences
 from bench.run.screen import Screen
 from bench.run.table_text import COLUMNS, for_ranks
 from busbar.errors import Unavailable
+from busbar.host import core_share
 from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.start import python
 from busbar.status import MEANING, RANK_LOST
 from busbar.terminal import print_note
+from collectives.execution.gpu import take
+from collectives.execution.registry import transports
 from reports.readers.codec import measurements
+
+
+def core_ranks() -> int:
+    """One rank for each core that this process may use; at least two, since one sends nothing."""
+    return max(2, int(core_share()))
+
+
+def gpu_ranks() -> int | None:
+    """How many GPUs a run with ``--transport auto`` uses, one a rank; None if it uses the host."""
+    if not take.driver_here():
+        return None
+    try:
+        _, count = take.visible()
+        take.load_nccl()
+    except Unavailable:
+        return None
+    return count
+
+
+def default_ranks(options: Options) -> tuple[int, str]:
+    """The number of ranks where no option and no launcher gives one, and what each has.
+
+    One rank for each GPU if the run uses GPUs, else one for each core, but at least two. Raises
+    Unavailable if GPUs are required and there is none.
+    """
+    count = len(options.gpus or ())
+    if not count and (options.asks_for_gpus or options.names_gpu_transport):
+        count = max(1 + options.oversubscribe_gpu, take.visible()[1])
+    if not count and options.transport not in transports():
+        count = gpu_ranks() or 0
+    return (count, "GPU") if count else (core_ranks(), "core")
 
 
 def why_no_processes() -> str:
@@ -102,4 +136,4 @@ def _report(records: bytes, why: str, options: RunOptions) -> None:
     quiet = isinstance(options, Options) and options.quiet
     conclude = closing_sentences if quiet else closing
     lines = conclude(measurements(records.decode()), options.statistic)
-    Screen(0).lines([f"# ended early: {why}", *lines])
+    Screen(0).lines([f"{EARLY} {why}", *lines])

@@ -61,9 +61,10 @@ def several(
         if options.after is not None and options.after.exists():
             copyfile(options.after, rows)
         planned = turns(counts, options.launches, options.seed)
+        share = [] if options.total is None else [f"--total={options.total / len(planned)}"]
         for at, (ranks, one) in enumerate(planned, 1):
             _tell(ranks, at, len(planned), one)
-            more = ["--out", str(rows), "--after", str(rows), *(one.words if one else ())]
+            more = ["--out", str(rows), "--after", str(rows), *share, *(one.words if one else ())]
             # Rows of repeated launches are combined and shown below.
             stdout = subprocess.DEVNULL if one or quiet or not details else None
             ended = run_of_its_own(module, ranks, [*options.argv, *more], stdout=stdout)

@@ -36,7 +36,7 @@ _LATER_S = 7.0
 _ORDER = (Phase.STARTING, Phase.ROWS, Phase.ENDING)
 # The exit status of ranks with wrong results, which still exit normally.
 _WRONG, _FAILED = 1, RankFailure.exit_status
-EARLY = b"# ended early:"  # see `bench.run.session`
+EARLY = b"# ended early:"  # see `bench.run.recorder`
 
 
 class Peer:

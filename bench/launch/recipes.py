@@ -18,7 +18,7 @@ from math import ceil
 from pathlib import Path
 from typing import NamedTuple
 
-from busbar.arguments import program, unknown, whole
+from busbar.arguments import program, time_in, unknown, whole
 from busbar.commands import Command, CommandTable
 from busbar.errors import StoreError, Unavailable, Unsupported
 from busbar.files import has_content, write
@@ -357,9 +357,9 @@ class _JobOptions(CommandWords, _OutputOptions):
     )
     gpus: int = option("--gpus G  GPUs of a node", 0, whole(0, "GPUs", 64))
     time: int | None = option(
-        "--time MINUTES  time limit (default: 30, or twice the most that qualify --dry-run says"
+        "--time MINUTES|2h  time limit (default: 30, or twice the most that qualify --dry-run says"
         " with a core a rank)",
-        parse=whole(1, "minutes", _MOST_MINUTES),
+        parse=lambda text: ceil(time_in("m", 1, _MOST_MINUTES)(text)),
     )
     name: str | None = option("--name NAME  the job's (default: busbar-COMMAND)", parse=_name)
 

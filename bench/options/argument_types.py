@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from busbar.arguments import number, unknown, whole
+from busbar.arguments import number, time_in, unknown, whole
 from busbar.errors import Unsupported
-from busbar.units import MOST_RANKS, parse_quantity
+from busbar.units import MOST_RANKS
 
 #: Most iterations: their times take 80 MB on each rank.
 MOST = 10_000_000
@@ -64,7 +64,7 @@ def hosts(text: str) -> tuple[str, ...]:
 
 def patience(text: str) -> float | None:
     """Seconds, or None for 0 in any form, which means no limit as in nccl-tests."""
-    return number(0, _MOST_SECONDS, "seconds")(text) or None
+    return time_in("s", 0, _MOST_SECONDS)(text) or None
 
 
 class Checks(NamedTuple):
@@ -93,17 +93,11 @@ def check(text: str) -> Checks:
 
 
 def seconds(text: str) -> float:
-    """A time in seconds, above 0 and at most about four months."""
-    value = number(0, _MOST_SECONDS, "seconds")(text)
+    """A time in seconds, above 0 and at most about four months; see `busbar.arguments.time_in`."""
+    value = time_in("s", 0, _MOST_SECONDS)(text)
     if value == 0:
         raise argparse.ArgumentTypeError(f"{text} seconds; more than 0 is needed")
     return value
-
-
-def duration(text: str) -> float:
-    """Seconds from ``30s``, ``2m``, or a number of seconds."""
-    value = parse_quantity(text, {"s": 1, "m": 60})
-    return seconds(text if value is None else str(value))
 
 
 def shares(text: str) -> tuple[float, ...]:

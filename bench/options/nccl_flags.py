@@ -54,8 +54,14 @@ FLAGS = tuple(map(_flag, _LINES.strip().splitlines()))
 
 # Options of launchers and of other Busbar commands that a newcomer may try.
 OTHERS: Mapping[tuple[str, ...], str] = {
-    ("-np", "--np"): "--ranks N starts N ranks, and so does mpirun -n N before python",
-    ("--json",): "--out FILE.jsonl keeps records, -J FILE is nccl-tests' JSON",
+    (
+        "-np",
+        "--np",
+        "--nproc",
+        "--processes",
+    ): "--ranks N starts N ranks, and so does mpirun -n N before python",
+    ("--backend", "--device"): "--transport names what carries the bytes, such as mpi, shm or nccl",
+    ("--json", "--output"): "--out FILE.jsonl keeps records, -J FILE is nccl-tests' JSON",
     ("--csv",): "--out FILE.csv keeps records",
 }
 

@@ -18,11 +18,11 @@ from bench.options.argument_types import Checks, at_least, names
 from bench.options.arrival import ZERO, ArrivalPattern, arrivals
 from bench.options.launching import MOST_SEED, LaunchTurn, parse_turn
 from bench.options.nccl_flags import add_flags
-from busbar.arguments import Parser, program, unknown
+from busbar.arguments import JoinLists, Parser, program, unknown
 from busbar.completion import offer
 from busbar.errors import Unsupported
 from busbar.mpi import LEVELS, OPTION
-from busbar.options import JoinLists, OptionGroup, Self, option, redefine, switch
+from busbar.options import OptionGroup, Self, option, redefine, switch
 from busbar.units import MOST_RANKS, parse_size, sweep_sizes
 from collectives.execution.registry import check_chosen, transports
 from collectives.execution.world import How
@@ -135,12 +135,13 @@ class RunOptions(OptionGroup):
         title="how long",
     )
     budget: float = option(
-        "--budget SECONDS  time limit of a row and placement, without -n", 2.0, types.seconds
+        "--budget SECONDS|10m  time limit of a row and placement, without -n", 2.0, types.seconds
     )
     timeout: float | None = option(
-        "-T --timeout SECONDS  end a row that makes no progress for so long (default 0: never)",
+        "-T --timeout SECONDS|10m  end a row that makes no progress for so long (default 0: never)",
         parse=types.patience,
     )
+    total: float | None = None
     timing: str = "each"
     statistic: str = "median"
 
@@ -261,6 +262,12 @@ class Options(RunOptions):
         parse=at_least(0, "warm-ups"),
         title="how long",
     )
+    total: float | None = option(
+        "--total SECONDS|10m  time limit of all rows, cycles and launches together, without -n:"
+        " where the rows would take longer, each gets less",
+        parse=types.seconds,
+        title="how long",
+    )
     cycles: int = option(
         "-N --run_cycles N  run the whole sweep N times, 0 for ever", 1, at_least(0, "cycles")
     )
@@ -286,8 +293,9 @@ class Options(RunOptions):
         RunOptions,
         "rank_list",
         (),
-        text="--ranks P[,P…]  start this many ranks, without mpirun; several counts run one after"
-        " the other, and a map of the fastest algorithm by size and count follows",
+        text="--ranks P[,P…]  start this many ranks, without mpirun (default: one a core, at least"
+        " 2, or one a GPU); several counts run one after the other, and a map of the fastest"
+        " algorithm by size and count follows",
     )
     launches: int = option(
         "--launches N  start the ranks N times, with the rows in another order each time, and show"
@@ -355,9 +363,9 @@ class Options(RunOptions):
         arrivals,
     )
     wait_quiet: float | None = option(
-        "--wait-quiet TIME  before the first row, wait until nothing else uses the cores, at most"
-        " this long, such as 30s",
-        parse=types.duration,
+        "--wait-quiet SECONDS|10m  before the first row, wait until nothing else uses the cores, at"
+        " most this long",
+        parse=types.seconds,
     )
     statistic: str = option(
         "--statistic  a row's time is this statistic of its iterations",
@@ -460,6 +468,8 @@ class Options(RunOptions):
     @cached_property
     def ops(self) -> tuple[str, ...]:
         """The operations."""
+        if Path(self.op).suffix:
+            raise Unsupported(f"-o {self.op[:80]}: -o is the operation; --out FILE keeps records")
         if "mulsum" in self.op.split(","):
             raise Unsupported("-o mulsum: NCCL's sum times a factor is not here; -o sum is")
         return names(self.op, OPS, "operation")
@@ -515,6 +525,20 @@ class Options(RunOptions):
         return self.gpus != () or self.ngpus is not None or self.oversubscribe_gpu
 
     @property
+    def names_gpu_transport(self) -> bool:
+        """True if ``--transport`` names one that moves the memory of GPUs."""
+        entry = transports().get(self.transport)
+        if entry is None or entry.on_gpu_with is None:
+            return entry is not None and entry.on_gpu
+        return entry.on_gpu_with.of(self.chosen) != entry.on_gpu_with.default
+
+    @property
+    def names_no_ranks(self) -> bool:
+        """True if no option says how many ranks there are, or who starts them."""
+        named = self.rank_list or self.given & {"thread_count", "nthreads", "ngpus"}
+        return not named and self.expected_ranks is None
+
+    @property
     def pairing(self) -> Pairing | None:
         """The pair tests of this command; None for collectives."""
         return None
@@ -541,6 +565,9 @@ class Options(RunOptions):
                 f" {product} threads; here give --ranks {self.ranks * product} for processes, or"
                 f" --threads {self.ranks * product}"
             )
+        if self.total is not None and (self.iterations is not None or not self.cycles):
+            flag = "-n" if self.cycles else "-N 0"
+            raise Unsupported(f"--total and {flag} exclude each other; give one of them")
         if self.check.timed and self.timing == "loop":
             raise Unsupported(
                 "--check timed looks at a result between two iterations; leave out --timing loop"
@@ -550,12 +577,10 @@ class Options(RunOptions):
     def _check_gpus(self) -> None:
         """Raise Unsupported if GPUs are named for a transport that uses none."""
         entry = transports().get(self.transport)
-        if entry is None or entry.on_gpu:
+        if entry is None or self.names_gpu_transport:
             return
         without, needed = "", entry.on_gpu_with
         if needed is not None:
-            if needed.of(self.chosen) != needed.default:
-                return
             values = " or ".join(value for value in needed.choices if value != needed.default)
             without = f"without {needed.flag} {values}, "
         if self.asks_for_gpus:
@@ -744,9 +769,11 @@ def make_parser(collective: str, command: str = "") -> Parser:
         name = name.replace(f"bench.{ALL}", f"bench {ALL}")
     parser = _CLASSES.get(collective, CollectiveOptions).make_parser(
         prog=name,
-        description=f"Measure {title}.",
-        epilog="Run under mpirun, or with --ranks N to have the launcher started for you. Of"
-        " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
+        usage=f"{name} [options]",
+        description=f"Measure {title}. For example: {name} --ranks 2 -b 64K -e 16M",
+        epilog="Run under mpirun, or let --ranks N start the launcher for you (default: one rank"
+        " for each core, or GPU). Of nccl-tests' other flags each says what to use here"
+        " (docs/nccl-tests.md).",
     )
     add_flags(parser.add_argument)
     for own in dict.fromkeys(one for entry in transports().values() for one in entry.options):

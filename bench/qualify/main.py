@@ -50,7 +50,7 @@ from bench.qualify.store import (
     write_result,
 )
 from bench.qualify.task import Task
-from busbar.arguments import number, program, whole
+from busbar.arguments import program, time_in, whole
 from busbar.commands import Command
 from busbar.errors import StoreError, Unsupported
 from busbar.files import check, write, write_all
@@ -125,9 +125,9 @@ class QualifyCommand(Command):
     bytes: int = option("--bytes N  vector of each measurement (default 1M)", 1 << 20, parse_size)
     repeats: int = option("--repeats N  rates a launch and measure", 5, whole(1, "rates", 1000))
     deadline: float = option(
-        "--deadline SECONDS  time limit of a launch on two hosts",
+        "--deadline SECONDS|2m  time limit of a launch on two hosts",
         30.0,
-        number(1, 86400, "seconds"),
+        time_in("s", 1, 86400),
     )
     at_once: int | None = option(
         f"--at-once N  most launches at the same time (default: {_EACH_CORE} a core of this"

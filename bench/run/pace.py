@@ -26,7 +26,8 @@ _FADES = 0.8
 def longest(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> float:
     """Seconds that a sweep may take with all its cycles, arrival patterns and delays."""
     options = jobs[0].options
-    return sum(limits(jobs, nranks, seen)) * max(1, options.cycles) * passes(options)
+    seconds = sum(limits(jobs, nranks, seen)) * max(1, options.cycles) * passes(options)
+    return seconds if options.total is None else min(seconds, options.total)
 
 
 def passes(options: Options) -> int:
@@ -164,7 +165,10 @@ def order(options: Options, work: Sequence[PlannedRow], cycle: int) -> Sequence[
 
 
 def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
-    """Time limits of the rows of all cycles, in measuring order. Rank 0 computes them."""
+    """Time limits of the rows of all cycles, in measuring order. Rank 0 computes them.
+
+    With ``--total`` their sum is at most that.
+    """
     seen, options = room.seen(), jobs[0].options
     width, seconds = len(options.placements), list[float]()
     if world.rank == 0:
@@ -173,4 +177,7 @@ def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
         for cycle in range(max(1, options.cycles)):
             for at in order(options, work, cycle):
                 seconds += one_pass[at * width : (at + 1) * width]
+    if options.total is not None and options.total < sum(seconds):
+        share = options.total / sum(seconds)
+        seconds = [share * one for one in seconds]
     return Pace(seconds, bounded=options.iterations is None)

@@ -26,6 +26,8 @@ from reports.tables.summary import TESTS, arrivals_table, pairs
 # Seconds that the end of a run waits for a row that is being written or printed. If the output goes
 # to a pager that shows a full page, printing never ends.
 _PATIENCE_S = 2.0
+#: How the closing report of a run begins that has not measured everything.
+EARLY = "# ended early:"
 
 
 class Recorder:
@@ -96,10 +98,12 @@ class Recorder:
             self._screen.close()
             try:
                 report = closing()
+                early = [line for line in report[:1] if line.startswith(EARLY)]
                 self._say(report)
                 if self._sentences is not None:
-                    early = [line for line in report[:1] if line.startswith("# ended early:")]
                     self._screen.lines([*early, *self._sentences(self.results)])
+                why = early[0].removeprefix(EARLY).strip() if early else ""
+                self._each(lambda store: store.end(why))
                 if self._rank == 0 and reason is None:
                     self._line.send(reported=True)
             finally:

@@ -19,7 +19,7 @@ from bench.run.environment import RunContext, describe, place
 from bench.run.memory import Room
 from bench.run.noise import not_quiet, noted
 from bench.run.pace import PlannedRow, all_work, order, planned
-from bench.run.recorder import Recorder, closing, closing_sentences
+from bench.run.recorder import EARLY, Recorder, closing, closing_sentences
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
@@ -86,7 +86,7 @@ class RunSession:
 
     def _early(self, reason: str) -> list[str]:
         """The closing report of a run that ended early."""
-        return [f"# ended early: {reason}"]
+        return [f"{EARLY} {reason}"]
 
     def stop(self, reason: str, aloud: bool) -> None:
         """Report the results so far when the run is ended from outside. The watchdog calls this.
@@ -352,7 +352,7 @@ class Session(RunSession):
         return closing(self._keeper.results, self._options.statistic)
 
     def _early(self, reason: str) -> list[str]:
-        return [f"# ended early: {reason}", *self._closing()]
+        return [f"{EARLY} {reason}", *self._closing()]
 
 
 def _name(work: PlannedRow, placement: str) -> str:

@@ -308,7 +308,7 @@ class AbCommand(Command):
 
     commands: tuple[tuple[str, ...], ...] = ()
     budget: float = option(
-        "--budget SECONDS  time limit: no round begins that would end later", 300.0, seconds
+        "--budget SECONDS|10m  time limit: no round begins that would end later", 300.0, seconds
     )
     most: int = option("--most N  most rounds", 1000, at_least(1, "rounds", 1000))
     noise: float = option(

@@ -528,7 +528,7 @@ class SelfcheckCommand(Command):
     ranks: int = option("--ranks N", 2, at_least(2, "ranks", 1024))
     transport: str = option("--transport NAMES", "shm,mpi")
     budget: float | None = option(
-        f"--budget SECONDS  time limit of the whole check (default {_WHOLE.budget:g})",
+        f"--budget SECONDS|10m  time limit of the whole check (default {_WHOLE.budget:g})",
         parse=seconds,
     )
     parts: tuple[str, ...] = option(

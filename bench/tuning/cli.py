@@ -17,7 +17,7 @@ from bench.run.tuning_file import LIBRARY, Rules, dump
 from bench.tuning.decide import has_rows, of_files, predicted, table, tune
 from bench.tuning.launches import Course, Launch, effort, plan, rounds_within, run
 from bench.tuning.libraries import rules_file, tuner_file
-from busbar.arguments import Parser, number, unknown
+from busbar.arguments import Parser, time_in, unknown
 from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.files import write
@@ -52,11 +52,11 @@ class TuneCommand(Command):
     nccl: bool = switch("--nccl  also measure every algorithm and protocol of NCCL")
     rounds: int = option("--rounds  sweeps per run", 3, at_least(1, "rounds"))
     budget: float | None = option(
-        "--budget MINUTES  time limit of the whole search (default: none)",
-        parse=number(0.05, 100_000, "minutes"),
+        "--budget MINUTES|2h  time limit of the whole search (default: none)",
+        parse=time_in("m", 0.05, 100_000),
     )
     row_budget: float | None = option(
-        "--row-budget SECONDS  time limit of a row (default 2)", parse=seconds
+        "--row-budget SECONDS|10m  time limit of a row (default 2)", parse=seconds
     )
     launches: int = option("--launches  launches of each run", 1, at_least(1, "launches"))
     seed: int | None = option(

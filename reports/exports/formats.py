@@ -39,6 +39,11 @@ class CsvLines:
             lines.append([ours[name] if name in ours else getattr(row, name) for name in CSV])
         return render_csv(lines, "\r\n").encode()
 
+    @staticmethod
+    def end(early: str = "") -> bytes:
+        """Nothing: a table does not state how its run ended."""
+        return b""
+
 
 def nccl_json(measurements: Sequence[Measurement], statistic: str = "median") -> bytes:
     """The document of ``-J``, in the layout of nccl-tests' JSON (version 4), without environment.

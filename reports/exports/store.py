@@ -30,8 +30,18 @@ RECORDS, ENVIRONMENT, TOPOLOGY, OUTPUT = (
 
 Row = Sequence[Measurement]
 """The measurements of one case: its placements."""
-#: A function that returns the bytes to append for a row.
-Lines = Callable[[Row], bytes]
+
+
+class LineWriter(Protocol):
+    """Turns rows, and the end of a run, into the bytes to append to a file."""
+
+    def lines(self, measurements: Row, /) -> bytes:
+        """The bytes of a row."""
+        ...
+
+    def end(self, early: str = "") -> bytes:
+        """The bytes that state the run's end; ``early``: why it has not measured everything."""
+        ...
 
 
 class Earlier(NamedTuple):
@@ -64,14 +74,14 @@ class Sink(Protocol):
 class Appended:
     """A file to which rows are appended; the first row replaces the file's old content.
 
-    ``form``: creates the function that turns rows into lines. ``earlier``: content before the rows.
+    ``form``: creates what turns rows into lines. ``earlier``: content before the rows.
     If the file has been deleted meanwhile, all of it is written again.
     """
 
     def __init__(
         self,
         path: Path,
-        form: Callable[[], Lines],
+        form: Callable[[], LineWriter],
         earlier: Earlier = _NOTHING,
         packed: bool = False,
     ) -> None:
@@ -82,17 +92,19 @@ class Appended:
         self._file = _growing(path, self._anew)
         # A pipe or terminal has received earlier rows already.
         self._rows = [] if self._file.special else list(earlier.rows)
+        self._early: str | None = None  # why the run ended early, or "", once it has ended
         self._begin()
 
     def _begin(self) -> None:
-        self._lines = self._form()
+        self._writer = self._form()
         self._packer = zlib.compressobj(wbits=31) if self._packed else None
 
     def _anew(self) -> bytes:
         """The whole file's bytes. Raises StoreError if another run writes the file meanwhile."""
         self._claim.renew()
         self._begin()
-        return self._bytes(self._earlier_lines + self._lines(self._rows))
+        rows = self._earlier_lines + self._writer.lines(self._rows)
+        return self._bytes(rows if self._early is None else rows + self._writer.end(self._early))
 
     def _bytes(self, data: bytes) -> bytes:
         """Lines as bytes of the file, compressed if the file is."""
@@ -103,7 +115,13 @@ class Appended:
     def add(self, row: Row) -> None:
         """See `Sink.add`."""
         self._rows.extend(row)
-        self._file.grow(lambda: self._bytes(self._lines(row)))
+        self._file.grow(lambda: self._bytes(self._writer.lines(row)))
+
+    def end(self, early: str) -> None:
+        """State the run's end, if it has rows; ``early``: see `LineWriter.end`. Raises OSError."""
+        if self._file.began and self._rows:
+            self._early = early
+            self._file.grow(lambda: self._bytes(self._writer.end(early)))
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -173,7 +191,7 @@ class Directory:
             self._number = self._claimed()
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
-        self._records = Appended(self._named(RECORDS), lambda: Writer().lines)
+        self._records = Appended(self._named(RECORDS), lambda: Writer(running=True))
         self._said: list[str] = []
         self._output = _growing(self._named(OUTPUT), self._printed)
         #: Files that are written once, with the first row.
@@ -216,6 +234,10 @@ class Directory:
     def _printed(self) -> bytes:
         return "".join(self._said).encode()
 
+    def end(self, early: str) -> None:
+        """See `Appended.end`."""
+        self._records.end(early)
+
     def close(self) -> None:
         """See `Sink.close`."""
         self._write_facts()
@@ -238,10 +260,14 @@ def _parquet(path: Path, earlier: Earlier) -> Sink:
     return Rewritten(path, to_parquet, earlier.rows)
 
 
+def _records(path: Path, earlier: Earlier, *, packed: bool = False) -> Sink:
+    return Appended(path, partial(Writer, running=True, earlier=earlier.rows), earlier, packed)
+
+
 SINKS: dict[str, Callable[[Path, Earlier], Sink]] = {
-    ".jsonl": lambda path, earlier: Appended(path, lambda: Writer().lines, earlier),
-    ".jsonl.gz": lambda path, earlier: Appended(path, lambda: Writer().lines, earlier, packed=True),
-    ".csv": lambda path, earlier: Appended(path, lambda: CsvLines().lines, earlier),
+    ".jsonl": _records,
+    ".jsonl.gz": partial(_records, packed=True),
+    ".csv": lambda path, earlier: Appended(path, CsvLines, earlier),
     ".json": lambda path, earlier: Rewritten(path, to_json, earlier.rows),
     ".parquet": _parquet,
 }
@@ -292,6 +318,10 @@ class Store:
     def say(self, lines: Sequence[str]) -> None:
         """Write lines that the run printed to all run directories."""
         self._each(lambda one: one.say(lines) if isinstance(one, Directory) else None)
+
+    def end(self, early: str) -> None:
+        """State the run's end in files of JSON lines; ``early``: see `LineWriter.end`."""
+        self._each(lambda one: one.end(early) if isinstance(one, (Appended, Directory)) else None)
 
     def close(self) -> None:
         """Close all sinks at the end of the run."""

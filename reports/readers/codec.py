@@ -44,6 +44,8 @@ _BLOCK = 1 << 18
 # Values instead of a head's number: its lines must be decoded as a whole; it is new.
 _WHOLE, _NEW = -1, -2
 _MOST_HEADS = 1 << 16
+# The most characters of the reason why a run ended early.
+_MOST_REASON = 200
 # Fewer lines than this are not worth splitting.
 _FEW = 8
 _ERRORS = (
@@ -114,8 +116,14 @@ _LINE, _TAILS = msgspec.json.Decoder(Line), msgspec.json.Decoder(_Tail)
 class Writer:
     """Converts measurements to lines. An environment is written once, before its first row."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, running: bool = False, earlier: Iterable[Measurement] = ()) -> None:
+        """``running``: the rows are of a run that is going on, whose end `end` will state.
+
+        ``earlier``: rows of other runs, which have ended somehow.
+        """
         self._names: dict[str, Mapping[str, Any]] = {}
+        self._running, self._others = running, [one.run.environment for one in earlier]
+        self._open: list[str] = []
 
     def objects(self, measurements: Iterable[Measurement]) -> Iterator[bytes]:
         """The JSON objects of measurements, and of environments not written yet."""
@@ -127,6 +135,9 @@ class Writer:
                 name = hashlib.sha256(text.encode()).hexdigest()[:12]
                 if name not in self._names:
                     run = {"format": FORMAT, "run": name, "environment": environment}
+                    if self._running and not any(environment is one for one in self._others):
+                        run["ends"] = True
+                        self._open.append(name)
                     yield json.dumps(run, separators=(",", ":")).encode()
                 self._names[name] = environment
             record = Record(**{field: getattr(one, field) for field in _FIELDS})
@@ -138,6 +149,12 @@ class Writer:
     def lines(self, measurements: Iterable[Measurement]) -> bytes:
         """The bytes to append for measurements."""
         return b"".join(line + b"\n" for line in self.objects(measurements))
+
+    def end(self, early: str = "") -> bytes:
+        """A line that states the run's end; ``early``: why it has not measured everything."""
+        how = {"end": "early", "reason": early} if early else {"end": "complete"}
+        lines = [{"format": FORMAT, "run": name, **how} for name in self._open]
+        return b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines)
 
 
 def to_jsonl(measurements: Iterable[Measurement]) -> bytes:
@@ -164,6 +181,11 @@ def recognises(document: object) -> bool:
 def _is_run(document: Mapping[str, Any]) -> bool:
     """True if a line is an environment, which records name as their ``run``."""
     return {"run", "environment", "format"} <= document.keys() and "collective" not in document
+
+
+def _is_end(document: Mapping[str, Any]) -> bool:
+    """True if a line states how a run ended."""
+    return {"run", "end", "format"} <= document.keys() and "collective" not in document
 
 
 def _checked(record: Record) -> Record:
@@ -265,11 +287,32 @@ class _Documents:
     def __init__(self, source: str) -> None:
         self.source, self.runs = source, _Runs(source)
         self.notes: list[Note] = []
+        # The lines of runs that announce an end which has not been read yet.
+        self._open_runs: dict[str, int] = {}
 
-    def note(self, line: int, text: str) -> None:
+    def note(self, line: int, text: str, *, broken: bool = False) -> None:
         """Add a note on a line, unless the text is empty."""
         if text:
-            self.notes.append(Note(self.source, line, text))
+            self.notes.append(Note(self.source, line, text, broken))
+
+    def _begin(self, name: str, line: int, document: Mapping[str, Any]) -> None:
+        """Read the line of an environment."""
+        self.runs.keep(document)
+        self._without_end(name)
+        if document.get("ends") is True:
+            self._open_runs[name] = line
+
+    def _end(self, name: str, line: int, document: Mapping[str, Any]) -> None:
+        """Read the line that states the end of a run."""
+        self._open_runs.pop(name, None)
+        if document["end"] != "complete":
+            reason = str(document.get("reason", ""))[:_MOST_REASON]
+            self.note(line, f"the run ended early: {reason}", broken=True)
+
+    def _without_end(self, name: str) -> None:
+        """Note that a run has no end, if one is missing."""
+        if (line := self._open_runs.pop(name, None)) is not None:
+            self.note(line, "the run has not ended: it was killed, or goes on", broken=True)
 
     def read(self, line: int, document: object) -> Iterator[tuple[Record, Run]]:
         """The records in a document; none if it is an environment's line.
@@ -279,9 +322,12 @@ class _Documents:
         if not isinstance(document, dict):
             raise ValueError("not a record")
         if _is_run(document):
-            self.runs.keep(document)
+            self._begin(str(document["run"]), line, document)
             return
         _check_format(document)
+        if _is_end(document):
+            self._end(str(document["run"]), line, document)
+            return
         name = str(document["run"]) if "run" in document else ""
         environment = document.get("environment", {})
         run, remark = self.runs.of(name, environment, str(document.get("collective", "")))
@@ -378,8 +424,11 @@ class _Lines(_Documents):
 
     def reading(self) -> Reading:
         """All rows and notes; a note on a last line without a line end is on a cut run."""
-        cut = [replace(n, broken=self._open and n.line == self._line) for n in self.notes]
-        return Reading(self._builder.rows(), cut)
+        for name in [*self._open_runs]:
+            self._without_end(name)
+        cut = self._line if self._open else None
+        notes = [replace(n, broken=n.broken or n.line == cut) for n in self.notes]
+        return Reading(self._builder.rows(), notes)
 
 
 def _parsed(line: bytes) -> Any:

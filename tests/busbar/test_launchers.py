@@ -7,12 +7,14 @@ from contextlib import nullcontext
 import pytest
 
 from busbar.errors import Unsupported
-from busbar.launchers import check_library, check_world, launched
+from busbar.launchers import by_hand, check_library, check_world, launched
 
 
 def test_nothing_in_the_environment_means_started_by_hand() -> None:
     """Rule: a Slurm job's batch script is not a step of ranks."""
-    assert launched({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "64"}) is None
+    env = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "64"}
+    assert launched(env) is None and by_hand(env)
+    assert not by_hand({"PMIX_RANK": "0"}) and not by_hand({"PMI_RANK": "0", "PMI_SIZE": "1"})
 
 
 @pytest.mark.parametrize(

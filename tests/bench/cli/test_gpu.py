@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bench.cli import ranks as cli_ranks
 from bench.cli import start
 from busbar.errors import ProbeError, Unavailable
 from collectives.execution.gpu import take
@@ -43,7 +44,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 
 def _records(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The environment that a file begins with, and its rows."""
-    first, *rows = [json.loads(line) for line in file.read_text().splitlines()]
+    first, *rows, _ = [json.loads(line) for line in file.read_text().splitlines()]
     return first["environment"], rows
 
 
@@ -194,6 +195,20 @@ def test_auto_goes_on_without_enough_gpus_and_says_why(here: Here) -> None:
     status, out, err = in_process("allreduce", "--threads 2", *SMALL, "-A ring")
     assert status == 0 and "ring (inproc)" in out
     assert err.startswith("busbar: not over nccl: ranks 0, 1 would share one GPU")
+
+
+@pytest.mark.parametrize(
+    ("flags", "ranks"),
+    [("", 3), ("--transport nccl", 3), ("--gpus 0,2", 2), ("--transport inproc", 5)],
+)
+def test_without_a_number_of_ranks_there_is_one_a_gpu(
+    here: Here, monkeypatch: pytest.MonkeyPatch, flags: str, ranks: int
+) -> None:
+    """Rule: where a run uses GPUs, it has by default one rank for each; else one for each core."""
+    here(gpus=3)
+    monkeypatch.setattr(cli_ranks, "core_share", lambda: 5.0)
+    out = good(in_process("allreduce", flags, *SMALL, "--dry-run"))
+    assert f" on {ranks} ranks of this host" in out
 
 
 def test_no_gpu_is_one_line_and_status_3(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

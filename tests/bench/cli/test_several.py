@@ -16,6 +16,7 @@ from bench.cli import several as several_launches
 from bench.cli.main import main
 from bench.launch.child import Ended
 from bench.options.launching import LaunchTurn, turns
+from bench.options.options import parse
 from bench.run.environment import load as load_of
 from busbar.errors import Unavailable
 from collectives.execution.inproc.world import InprocWorld
@@ -85,6 +86,19 @@ def test_rows_of_other_hosts_come_by_a_folder_that_hosts_share(
             running.run("allreduce", ranks=2, **({"host": hosts[1]} if hosts else {}))
     assert [folder.parent == tmp_path for folder in folders] == [bool(hosts)]
     assert not list(tmp_path.iterdir())
+
+
+def test_a_total_is_divided_among_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: --total is the limit of all rank counts and launches together."""
+    totals: list[float | None] = []
+
+    def launch(module: object, ranks: object, argv: list[str], **more: object) -> Ended:
+        totals.append(parse(argv, "allreduce").total)
+        return Ended(0, "", 0)
+
+    monkeypatch.setattr(several_launches, "run_of_its_own", launch)
+    assert main("allreduce", ["--ranks", "2,3", "--launches", "2", "--total", "2m"]) == 0
+    assert totals == [30.0] * 4
 
 
 @pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
@@ -166,6 +180,7 @@ def test_the_time_of_a_plan_counts_cycles_patterns_and_launches() -> None:
 
     once = planned()
     assert once == "8 s" and planned("-N 6") == "48 s"
+    assert planned("-N 6 --total 20s") == "20 s"
     assert planned("--arrival all") == "40 s" and planned("--inject 0,0.1") == "16 s"
     status, _, err = on_threads("allreduce", "--ranks 4 --split mod:2 --dry-run -A ring")
     assert status == 2 and "--split" in err
@@ -308,7 +323,7 @@ def test_a_launch_prints_its_tables_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "env", "said"),
     [
-        ("--launches 2", {}, "--ranks N"),
+        ("--launches 2 -t 1", {}, "--ranks N"),
         ("--launches 2", {"PMI_RANK": "0", "PMI_SIZE": "2"}, "without mpirun"),
         ("--ranks 2,4", {"PMI_RANK": "0", "PMI_SIZE": "2"}, "without mpirun"),
     ],
@@ -335,7 +350,7 @@ def test_all_speaks_of_itself() -> None:
     """Rule: help and errors of `busbar all` name that command, no collective."""
     status, shown, _ = called(partial(main, "all"), "--help")
     assert status == 0
-    assert " bench all [-h]" in shown and "Measure all collectives" in shown
+    assert " bench all [options]" in shown and "Measure all collectives" in shown
     assert "allgather" not in shown.partition("options:")[0]
     for wrong in ("-n 0", "--bogus"):
         err = called(partial(main, "all"), wrong)[2]

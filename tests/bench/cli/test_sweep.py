@@ -5,7 +5,7 @@ import re
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import bench.run.memory
 import bench.run.rows
 import bench.timing.starts
 import collectives.execution.plan
+from bench.cli import ranks
+from bench.options.options import RunOptions
 from busbar.host import hostname
 from collectives.execution.inproc import transport as inproc
 from collectives.execution.lower import lower
@@ -293,9 +295,10 @@ def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.jsonl", "a.json", "a.csv")]
     argv = [x for f in files for x in ("--out", str(f))] + ["-J", str(tmp_path / "n.json")]
     status, _, _ = on_threads("allreduce", "--ranks 2 -b 1K -e 2K -n 6 -A ring", *argv)
-    run, *lines = [json.loads(line) for line in files[0].read_text().splitlines()]
+    run, *lines, end = [json.loads(line) for line in files[0].read_text().splitlines()]
     whole = json.loads(files[1].read_text())
     assert status == 0 and len(lines) == 4 and {x["run"] for x in lines} == {run["run"]}
+    assert end == {"format": FORMAT, "run": run["run"], "end": "complete"} and run.pop("ends")
     assert whole == [run, *lines]
     first, second = lines[:2]
     assert first["format"] == FORMAT and len(first["times_s"]) == 6
@@ -386,13 +389,42 @@ def test_work_sharing_needs_memory_of_all_ranks() -> None:
 def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
     """Rule: a single rank measures; busbw is 0 by definition, and that is said.
 
-    Who has not asked for one rank is told how to have more.
+    Who has not asked for one rank by --ranks is told how to have more.
     """
-    for asked in ("--ranks 1", ""):
+    for asked in ("--ranks 1", "-t 1"):
         status, out, err = on_threads("allreduce", asked, "-b 1K -e 1K -n 1 -A ring")
         (row,) = table_rows(out)
         assert status == 0 and float(row[7]) == 0 and "0 by definition" in err
-        assert ("--ranks N (or mpirun -n N) starts more" in err) is not bool(asked)
+        assert ("--ranks N (or mpirun -n N) starts more" in err) == (asked == "-t 1")
+
+
+def test_without_a_number_of_ranks_there_is_one_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: without a launcher and an option of ranks a run is that of --ranks N, and says so.
+
+    N is the number of cores that the process may use, at least two. What a launcher starts, and one
+    rank that was asked for, stays one rank.
+    """
+    started: list[tuple[Sequence[str], int, RunOptions]] = []
+    monkeypatch.setattr(ranks, "start", lambda *given: started.append(given) or 0)
+    note = "no launcher and no --ranks: 3 ranks, one a core; --ranks N chooses"
+    small = ["-b", "1K", "-e", "1K"]
+    monkeypatch.setattr(ranks, "core_share", lambda: 3.5)
+    for name in ("allreduce", "pt2pt", "all"):
+        status, _, err = in_process(name, *small)
+        module, count, options = started.pop()
+        assert (status, count, module[-1].split(".")[-1]) == (0, 3, name) and note in err
+        assert options.argv == (*small, "--ranks", "3")
+        out = good(in_process(name, *small, "--dry-run"))
+        assert " on 3 ranks of this host" in out and " on 1 rank " not in out
+    _, out, err = on_threads("allreduce", *small, "-n 1 -A ring")
+    assert out.count("\n#  Rank") == 3 and note in err
+    monkeypatch.setattr(ranks, "core_share", lambda: 1.0)
+    assert " on 2 ranks " in good(in_process("allreduce", *small, "--dry-run"))
+    for one in ("--ranks 1", "-t 1", "--threads 1", "--expected-ranks 1"):
+        _, out, err = in_process("allreduce", *small, "--dry-run", one)
+        assert " on 1 rank " in out and "no launcher" not in err
+    monkeypatch.setenv("PMIX_RANK", "0")  # a launcher that is not known
+    assert " on 1 rank " in good(in_process("allreduce", *small, "--dry-run"))
 
 
 def test_a_schedule_is_lowered_once_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,9 +137,10 @@ def test_lists_that_are_given_again_add_up(words: str) -> None:
         ("--host a --threads 2 --ranks 2", "on this host alone"),
         ("--hostfile none --ranks 2", "--hostfile none: there is no such file"),
         ("--host a --hostfile b --ranks 2", "not allowed with argument"),
-        ("64M", "did you mean -e 64M"),
+        ("64M", "did you mean -b 64M -e 64M"),
         ("--min-size 64K", "did you mean --sizes or --minbytes?"),
         ("-o mulsum", "not here"),
+        ("-o run.jsonl", "-o is the operation; --out FILE keeps records"),
     ],
 )
 def test_what_means_something_elsewhere_is_refused_with_the_way(words: str, said: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.options.options import Choice, parse, parse_choice
+from busbar.arguments import time_in
 from tests.conftest import in_process, on_threads, table_rows
 
 
@@ -98,7 +99,7 @@ def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
         ("--arrival /nowhere/a.csv", "cannot be read"),
         ("--ranks 2 --launches 2 --arrival all", "write --arrival all:US"),
         ("--ranks 2 --threads 2 --arrival late:2:5", "only ranks 0 to 1"),
-        ("--wait-quiet 3h", "no number"),
+        ("--wait-quiet 3x", "is no time; write 30s, 10m, 2h, or a number of seconds"),
         ("--bogus", "unrecognized"),
         ("-n 1000000000000", "at most 10000000"),
         ("-n 1" + 400 * "0", "at most 10000000 iterations"),
@@ -126,7 +127,18 @@ def test_bad_input_is_one_line_and_status_2(argv: str, says: str) -> None:
     assert (status, out, err.count("\n")) == (2, "", 1) and says in err
 
 
-@pytest.mark.parametrize("text", ["0", "0.0", "00"])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0.5", 0.5), ("30s", 30), ("250ms", 0.25), ("1.5m", 90), ("2h", 7200)]
+)
+def test_times_have_units(text: str, seconds: float) -> None:
+    """Rule: every option that takes a time takes a unit; a number alone is in the help's unit."""
+    options = parse(["--budget", text, "-T", text, "--wait-quiet", text], "allreduce")
+    assert options.budget == options.timeout == options.wait_quiet == seconds
+    minutes = time_in("m", 0.05, 100_000)
+    assert [minutes(one) for one in ("90s", "2h", "7")] == [1.5, 120, 7]
+
+
+@pytest.mark.parametrize("text", ["0", "0.0", "00", "0s"])
 def test_no_time_out_is_a_zero_in_any_form(text: str) -> None:
     """Rule: -T 0, and timeout=0.0 of Python, which is --timeout=0.0 here, never end a row."""
     assert parse((f"--timeout={text}",), "allreduce").timeout is None

@@ -7,6 +7,8 @@ import io
 import subprocess
 from collections.abc import Sequence
 from itertools import accumulate
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ from bench.launch.launch import parse_progress
 from bench.options.options import parse
 from bench.run.contenders import RankSetup, jobs
 from bench.run.memory import Pool
-from bench.run.pace import Pace, limits
+from bench.run.pace import Pace, limits, planned
 from bench.run.screen import Screen
 from busbar.units import format_duration
 from tests.conftest import REPO, Mpi, environment, on_threads, under, without_progress
@@ -116,6 +118,29 @@ def test_limits_follow_budgets_and_sizes() -> None:
     out = one[:14:2]
     assert out == sorted(out) and all(a > b for a, b in zip(out, one[1:14:2], strict=True))
     assert _limits("-e", "2M", "-A", "ring,ring") == 2 * _limits("-e", "2M", "-A", "ring")
+
+
+def test_a_sweep_keeps_within_its_total() -> None:
+    """Rule: --total shortens every row by the same share, and lengthens none."""
+    world, room = SimpleNamespace(rank=0, size=2), SimpleNamespace(seen=lambda: [[]] * 2)
+
+    def rows(*argv: str) -> list[float]:
+        options = parse(["-b", "1M", "-e", "4M", "-N", "2", *argv], "allreduce")
+        pace = planned(jobs([options], RankSetup(2, "shm")), cast("Any", world), cast("Any", room))
+        found, before = [], 0.0
+        for _ in range(2 * 2 * 2 * 3):  # cycles, algorithms, placements, sizes
+            pace.begin()
+            found.append(pace.left() + pace.elapsed - before)
+            before += found[-1]
+        assert before == pytest.approx(pace.total)
+        return found
+
+    whole = rows()
+    assert rows("--total", "10m") == pytest.approx(whole)
+    share = 30 / sum(whole)
+    assert rows("--total", "30s") == pytest.approx([share * one for one in whole])
+    for more in ("-n 5", "-N 0"):
+        assert on_threads("allreduce", "--total 5m", more)[0] == 2
 
 
 @pytest.mark.parametrize(

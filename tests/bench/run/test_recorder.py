@@ -21,9 +21,11 @@ from bench.run.screen import Screen
 from collectives.execution.inproc.world import InprocWorld
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
+from tests.command import reports_main
 from tests.conftest import Run, in_process, on_threads
 from tests.reports.runs import allreduce
 
+_KILLED = "the run has not ended: it was killed, or goes on"
 # A run that kills itself as it enters, or leaves, the step that is named, for the fourth time.
 KILLED = """
 import os, sys
@@ -60,6 +62,8 @@ def test_a_row_is_on_disk_before_it_is_printed(
     kept = out.read_text().count('"collective"') / 2 if out.exists() else 0  # both placements
     assert done.returncode == -9 and kept - printed in (0, 1), (printed, kept)
     assert kept >= 1 or step == "print"
+    notes = [note.text for note in read(out).notes if note.broken] if kept else [_KILLED]
+    assert notes == [_KILLED]
 
 
 def _keeper(folder: Path, **sentences: Any) -> tuple[Recorder, Path]:
@@ -146,6 +150,31 @@ def test_whoever_ends_a_run_does_not_wait_for_a_pager(
     thread.join()
 
 
+@pytest.mark.parametrize(
+    ("report", "told"),
+    [
+        (["the report"], []),
+        (["# ended early: interrupted"], ["the run ended early: interrupted"]),
+        (None, [_KILLED]),
+    ],
+)
+def test_records_state_the_end_of_their_run(
+    tmp_path: Path, report: list[str] | None, told: list[str]
+) -> None:
+    """Rule: no gate passes a run that ended early or was killed; older files are unknown."""
+    keeper, path = _keeper(tmp_path)
+    keeper.row(_result(), ["a row"])
+    if report is not None:
+        keeper.end(lambda: report)
+    gate = ["show", str(path), "--quiet", "--expect", "time > 0 s"]
+    assert [note.text for note in read(path).notes if note.broken] == told
+    assert reports_main(gate) == int(bool(told))
+    lines = path.read_text().replace(',"ends":true', "").splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if '"end":' not in line))
+    assert not read(path).notes and reports_main(gate) == 0
+    keeper.end(list)
+
+
 def test_two_runs_with_one_file(tmp_path: Path) -> None:
     """Rule: the second is refused in one line, before it measures."""
     keeper, path = _keeper(tmp_path)
@@ -196,7 +225,7 @@ def test_earlier_records_survive_byte_for_byte(tmp_path: Path, packed: bool) -> 
     """
     plain = tmp_path / "plain.jsonl"
     assert on_threads("allreduce", _ROW, "--out", str(plain))[0] == 0
-    environment, line = plain.read_bytes().splitlines()
+    environment, line, _ = plain.read_bytes().splitlines()
     record = json.loads(line)
     odd = {**record, "noise": {"others": [0.25]}, "of_a_newer_version": [1, {"a": "\x1b"}]}
     lines = [environment, json.dumps(odd).encode(), b"no record", line, line[:-9]]
