@@ -420,10 +420,6 @@ class GpuDevice:
         kind = self._runtime.memcpyDefault
         self._runtime.memcpyAsync(target, source, nbytes, kind, stream.ptr)
 
-    def fill(self, target: int, byte: int, nbytes: int, stream: Stream) -> None:
-        """Enqueue setting ``nbytes`` bytes to one value."""
-        self._runtime.memsetAsync(target, byte, nbytes, stream.ptr)
-
     # -- memory of other processes and other GPUs
 
     def ipc_handle(self, address: int) -> bytes:

@@ -129,7 +129,8 @@ class Lane:
                 self._check()
             except RuntimeError as error:  # CUDA's and NCCL's errors both are
                 self.fail(str(error))
-            self._check_alarms()
+            for rank, message in self.world.alarms():
+                self._raise_alarm(rank, message)
             waited = time.monotonic() - start
             if waited > self.deadline + _PATIENCE * expected:
                 self._late()
@@ -147,12 +148,8 @@ class Lane:
         self._abort()
         raise RankFailure(f"rank {self.world.rank}: {reason}")
 
-    def _check_alarms(self) -> None:
-        """Raise RankFailure if another rank has reported a failure."""
-        for rank, message in self.world.alarms():
-            self._raise_alarm(rank, message)
-
-    def _raise_alarm(self, rank: int, message: Any) -> None:
+    def _raise_alarm(self, rank: int, message: Any) -> NoReturn:
+        """Raise RankFailure for another rank's alarm."""
         if "failed" in message:
             self._abort()
             raise RankFailure(

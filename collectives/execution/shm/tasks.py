@@ -1,7 +1,8 @@
-"""All ranks' programs as one ordered list of tasks over places in shared memory.
+"""All ranks' programs as one ordered list of tasks over places in shared memory, and passes.
 
-A task is one pass: its targets become the reduction of its sources. Executing the tasks in order
-would be correct. `collectives.execution.shm.dependences` finds out which may overlap.
+A task becomes one pass (two if it is late): its targets become the reduction of its sources.
+Executing the tasks in order would be correct. `collectives.execution.shm.dependences` finds out
+which passes may overlap.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from collectives.schedule.moves import Buffer
 EMPTY = -2
 """The segment number of a buffer without elements."""
 
+STAGE = -1
+"""The segment number of a rank's private staging; ``start`` of a place is then its slot."""
+
 
 class Place(NamedTuple):
     """Elements of a rank's segment from ``start`` on; the task has their number."""
@@ -26,6 +30,35 @@ class Place(NamedTuple):
     rank: int
     segment: int
     start: int
+
+
+@dataclass(eq=False)
+class Work:
+    """A pass of ``rank`` over ``size`` elements, and its waits: (peer, task number).
+
+    ``published``: another rank waits for it. ``cold``: targets that no other pass reads or writes
+    in an iteration, so that they need no place in a cache. ``stage``: higher than the stage of
+    every pass of another rank that it waits for; stage s of window w is done in round w + s.
+    """
+
+    rank: int
+    size: int
+    targets: list[Place]
+    sources: list[Place]
+    waits: list[tuple[int, int]] = field(default_factory=list)
+    published: bool = False
+    cold: set[Place] = field(default_factory=set)
+    stage: int = 0
+
+    @property
+    def places(self) -> list[Place]:
+        """The pass's targets and sources."""
+        return [*self.targets, *self.sources]
+
+    @property
+    def moved(self) -> int:
+        """Elements that the pass reads and writes."""
+        return self.size * len(self.places)
 
 
 @dataclass(frozen=True)
