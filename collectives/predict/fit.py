@@ -17,15 +17,14 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from busbar.errors import Unsupported
 from busbar.files import read_text
 from collectives.execution.shm.pass_plans import EAGER_BYTES, crossing_window_bytes
-from collectives.predict.machine import Costs, Curve, Interval, Shared
+from collectives.predict.machine import Amounts, Costs, Curve, Interval, Shared
 from topology.model.measured import BURST, TRIPS, Swept
 
-Amounts = NDArray[np.float64]
 MOST_EDGES = 4
 # A range has at least so many sizes; its two parameters would fit fewer sizes trivially.
 _FEWEST = 3

@@ -13,17 +13,15 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from busbar.errors import BusbarError, Unsupported
 from collectives.formats.load import draft, is_file
-from collectives.predict.machine import LinkCosts, Machine
+from collectives.predict.machine import Amounts, LinkCosts, Machine
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import parse, spec
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-Amounts = NDArray[np.float64]
 #: The label of a library's own algorithm, for which there is no schedule.
 LIBRARY = "library"
 

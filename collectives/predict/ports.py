@@ -22,14 +22,10 @@ from numpy.typing import NDArray
 
 from collectives.predict.caches import Caches
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
-from collectives.predict.machine import Machine, RankClasses
+from collectives.predict.machine import Amounts, Flags, Machine, Numbers, RankClasses
 from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
-
-Amounts = NDArray[np.float64]
-Numbers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class PortPredictor(CollectivePredictor):

@@ -30,6 +30,7 @@ CudaEvent: TypeAlias = Any
 CudaGraph: TypeAlias = Any
 Kernel: TypeAlias = Any
 Stream: TypeAlias = Any
+Call = Callable[[], Any]
 
 _LIBRARY = "libcuda.so.1"
 _UUID_BYTES = 16

@@ -23,6 +23,7 @@ from busbar.errors import RankFailure, Unsupported
 from collectives.execution.gpu import kernels
 from collectives.execution.gpu.device import (
     SHARED_BLOCKS,
+    Call,
     DeviceArray,
     GpuDevice,
     Kernel,
@@ -53,7 +54,6 @@ TEAM_BYTES = 8192
 PATIENCE = 0.02
 _REASON, _PEER, _STOP = (STATUS.index(name) for name in ("Reason", "Peer", "Stop"))
 _FAILED = 4  # plan.cuh's Reason
-Call = Callable[[], object]
 Wait = tuple[int, int]
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.action import StreamAction
-from collectives.execution.gpu.device import DeviceArray, GpuDevice
+from collectives.execution.gpu.device import Call, DeviceArray, GpuDevice
 from collectives.execution.gpu.transport import GpuTransport
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.ipc.memory import PAGE, PeerMemory
@@ -54,7 +54,6 @@ from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, op
 
-Call = Callable[[], object]
 # Most ranks of one host: more than any host has GPUs, and a block's threads can wait for all.
 MOST_RANKS = 64
 

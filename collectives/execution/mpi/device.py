@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from collectives.execution.gpu.device import DeviceArray, GpuDevice
+from collectives.execution.gpu.device import Call, DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.program import bind, staging_bytes
 from collectives.execution.gpu.transport import GpuTransport
@@ -27,8 +26,6 @@ from collectives.execution.program import Program
 from collectives.execution.transport import LibraryCall
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
-
-Call = Callable[[], Any]
 
 
 def takes_device_memory(mpi: Any) -> bool:

@@ -58,7 +58,7 @@ class _Binding:
         return self.mpi.IN_PLACE if self.in_place else self.typed(self.source)
 
 
-def _to_root(b: _Binding, method: Call, *op: Any) -> list[Call]:
+def _to_root(b: _Binding, method: Any, *op: Any) -> list[Call]:
     """A reduce or a gather: only the root has a receive buffer, and may be in place."""
     if not b.is_root:
         return [partial(method, b.typed(b.source), None, *op, b.root)]
