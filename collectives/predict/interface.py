@@ -116,7 +116,8 @@ class CollectivePredictor(ABC):
         used = [machine.costs[i] for i in machine.classes.between(ranks)]
         if not used:
             return np.full(len(sizes), machine.start)
-        n = np.asarray([_total(what, ranks, size) for size in sizes], float)
+        total = what.total(ranks)
+        n = np.asarray([int(what.size(ranks, size, 1).elements * total) for size in sizes], float)
         volume = max(bounds.out or 0.0, bounds.into or 0.0) * n
         # However the volume is cut into messages, no byte takes less time than in the best message.
         spread = np.geomspace(1.0, max(2.0, float(volume.max())), 400)
@@ -140,7 +141,3 @@ def _best(link: LinkCosts, grid: Amounts) -> Amounts:
     flags = [np.full(len(grid), flag) for flag in (False, True)]
     kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
     return np.asarray(np.min(kinds, axis=0))
-
-
-def _total(what: Collective, nranks: int, size: int) -> int:
-    return int(what.size(nranks, size, 1).elements * what.total(nranks))

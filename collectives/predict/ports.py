@@ -216,10 +216,10 @@ def _costs(
     adds: Flags,
     fresh: Flags,
     shared: Flags,
-) -> tuple[Amounts, Amounts, Amounts, Amounts]:
+) -> Amounts:
     """Seconds of messages alone, of further ones, of additions, and of each end of eager ones.
 
-    Each has shape (sizes, messages).
+    Shape (4, sizes, messages).
     """
     kinds = _classes(machine).links(src, dst)
     seconds = np.zeros((4, *nbytes.shape))
@@ -231,7 +231,7 @@ def _costs(
         seconds[3][:, at] = link.posted(some)
         if adds[at].any():
             seconds[2][:, at] = np.where(adds[at], link.added(some, shared[at]), 0.0)
-    return seconds[0], seconds[1], seconds[2], seconds[3]
+    return seconds
 
 
 def _queue(end: Numbers, begin: Amounts, lead: Amounts, cost: Amounts, done: Amounts) -> None:

@@ -9,10 +9,8 @@ from itertools import cycle, product
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from numpy.typing import DTypeLike, NDArray
 
-from busbar.errors import RankFailure, Unavailable
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan
 from collectives.execution.transport import Action, Start
@@ -214,20 +212,3 @@ def allreduce(
     where: Any = (transport, world.rank, source, target, op(operation), elements)
     schedule = build("allreduce", name, world.size)
     return Plan(schedule, spec("allreduce"), *where, in_place=in_place), source, target
-
-
-def refuses_memory_from_elsewhere(transport: Any, array: Any) -> None:
-    """A plan over 4 floats of other memory: the error says where to get the transport's."""
-    where: Any = (build("allreduce", "ring", 1), spec("allreduce"), transport, 0, array, array)
-    with pytest.raises(Unavailable, match="allocate"):
-        Plan(*where, op("sum"), 4, in_place=True)
-
-
-def rank_1_leaves(world: World, transport: Any, elements: int = 50_000) -> None:
-    """Rank 1 closes its transport instead of taking part; the others name it."""
-    plan, *_ = allreduce(transport, world, "sharded_ps", elements)
-    if world.rank == 1:
-        transport.close()
-        return
-    with pytest.raises(RankFailure, match="rank 1 has left"):
-        plan()

@@ -11,18 +11,13 @@ from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.plan import Plan
 from collectives.execution.transport import Start
+from collectives.schedule.catalogue import build, spec
 from collectives.schedule.dtypes import DTYPES, FLOAT8
+from collectives.schedule.ops import op
 from tests.collectives.cases import Case
-from tests.collectives.executing import (
-    allreduce,
-    carry_out,
-    every_operation,
-    in_turn,
-    judged_cases,
-    rank_1_leaves,
-    refuses_memory_from_elsewhere,
-)
+from tests.collectives.executing import allreduce, carry_out, every_operation, in_turn, judged_cases
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, ranks
 from tests.conftest import thorough
 
@@ -60,7 +55,16 @@ def test_every_operation_on_every_type(kind: str) -> None:
 
 def test_a_rank_that_has_left_ends_the_wait_of_the_others() -> None:
     """Rule: a rank that leaves is named by the executor of those who wait, before any deadline."""
-    ranks(rank_1_leaves)
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        plan, *_ = allreduce(transport, world, "sharded_ps", 50_000)
+        if world.rank == 1:
+            transport.close()
+            return
+        with pytest.raises(RankFailure, match="rank 1 has left"):
+            plan()
+
+    ranks(body)
 
 
 def test_a_rank_that_does_not_come_is_named_after_the_deadline() -> None:
@@ -99,8 +103,11 @@ def test_memory_from_elsewhere_is_refused() -> None:
     """Rule: a buffer that other ranks cannot map is an error that says where to get one."""
 
     def body(world: InprocWorld, transport: IpcTransport) -> None:
+        schedule = build("allreduce", "ring", 1)
         array = transport.device.allocate(16).view(np.float32)
-        refuses_memory_from_elsewhere(transport, array)
+        where = (schedule, spec("allreduce"), transport, 0, array, array)
+        with pytest.raises(Unavailable, match="allocate"):
+            Plan(*where, op("sum"), 4, in_place=True)
 
     ranks(body, 1)
 

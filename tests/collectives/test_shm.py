@@ -6,14 +6,13 @@ import gc
 import os
 import threading
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import native
-from busbar.errors import Unavailable, Unsupported
+from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.plan import Plan
 from collectives.execution.shm import transport as transport_module
@@ -25,15 +24,7 @@ from collectives.schedule.dtypes import DTYPES
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 from tests.collectives.cases import Case
-from tests.collectives.executing import (
-    allreduce,
-    carry_out,
-    every_operation,
-    in_turn,
-    judged_cases,
-    rank_1_leaves,
-    refuses_memory_from_elsewhere,
-)
+from tests.collectives.executing import allreduce, carry_out, every_operation, in_turn, judged_cases
 from tests.conftest import thorough
 
 pytestmark = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
@@ -164,7 +155,16 @@ def _each(
 @pytest.mark.parametrize("elements", [2, 50_000])
 def test_a_rank_that_has_left_ends_the_wait_of_the_others(crowded: bool, elements: int) -> None:
     """Rule: a rank that leaves is named to those who wait for it, long before the deadline."""
-    _each(partial(rank_1_leaves, elements=elements), crowded)
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        plan, *_ = allreduce(transport, world, "sharded_ps", elements)
+        if world.rank == 1:
+            transport.close()
+            return
+        with pytest.raises(RankFailure, match="rank 1 has left"):
+            plan()
+
+    _each(body, crowded)
 
 
 @shared
@@ -184,8 +184,15 @@ def test_timing_fires_and_counts(crowded: bool, loop: bool) -> None:
 
 def test_memory_from_elsewhere_is_refused() -> None:
     """Rule: a buffer that other ranks cannot map is an error that says where to get one."""
-    array = np.zeros(4, np.float32)
-    _each(lambda _, transport: refuses_memory_from_elsewhere(transport, array), nranks=1)
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        schedule = build("allreduce", "ring", 1)
+        array = np.zeros(4, np.float32)
+        where = (schedule, spec("allreduce"), transport, 0, array, array)
+        with pytest.raises(Unavailable, match="allocate"):
+            Plan(*where, op("sum"), 4, in_place=True)
+
+    _each(body, nranks=1)
 
 
 def test_nothing_is_left_behind() -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import msgspec
+
 from busbar.errors import Unsupported
 from collectives.execution.program import Local, Program, ProgramStep, Receive, Send, Span
 from collectives.execution.world import Json
@@ -144,6 +146,10 @@ def places_of(
     return places
 
 
+_Step = tuple[int, list[Local], list[Send], list[Receive], list[Local]]
+_Message = tuple[int, list[_Step], list[tuple[Buffer, tuple[int, int]]], bool]
+
+
 def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
     """A rank's program and the places of its buffers, for `read_placed_program` on other ranks."""
     steps = [[s.number, s.before, s.sends, s.receives, s.after] for s in program.steps]
@@ -152,30 +158,8 @@ def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int
 
 def read_placed_program(what: Json) -> PlacedProgram:
     """Read the result of `placed_program_json`, in which JSON has made lists of tuples."""
-
-    def span(of: Json) -> Span:
-        buffer, start, stop = of
-        return Span(Buffer(buffer), start, stop)
-
-    def copies(of: Json) -> list[Local]:
-        return [Local(span(into), span(source), add) for into, source, add in of]
-
-    rank, steps, places, fusible = what
-    tasks = [
-        ProgramStep(
-            number,
-            copies(before),
-            [Send(peer, span(of), add) for peer, of, add in sends],
-            [
-                Receive(peer, span(of), None if other is None else span(other), late)
-                for peer, of, other, late in receives
-            ],
-            copies(after),
-        )
-        for number, before, sends, receives, after in steps
-    ]
-    at = {Buffer(buffer): (segment, start) for buffer, (segment, start) in places}
-    return PlacedProgram(rank, tasks, at, fusible)
+    rank, steps, places, fusible = msgspec.convert(what, _Message)
+    return PlacedProgram(rank, [ProgramStep(*step) for step in steps], dict(places), fusible)
 
 
 @dataclass
