@@ -37,9 +37,8 @@ class _Memory:
         # True for a slot that is the first of its buffer.
         self.begins = np.isin(self.number, self.base)
         if in_place:
-            out = {int(c): i for i, c in enumerate(layout.chunks(rank, Buffer.OUT))}
-            for i, c in enumerate(layout.chunks(rank, Buffer.IN).tolist()):
-                self.number[i] = self.base[Buffer.OUT] + out[c] if c in out else i
+            for i, at in layout.shared(rank).items():
+                self.number[i] = self.base[Buffer.OUT] + at
         self.pending = np.full(len(self.number), _NOTHING)
         # For each slot, the slots with a pending copy from it; entries may be out of date.
         self.readers: dict[int, list[int]] = {}

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.errors import RankFailure
+from busbar.errors import RankFailure, Unavailable
 from busbar.mpi import ThreadLevel
 
 How = Literal["rank0", "avg", "min", "max", "sum"]
@@ -94,6 +94,13 @@ class World(Protocol):
 
     def abort(self, status: int) -> None:
         """End every rank at once with an exit status; does not return under MPI."""
+
+
+def agree(world: World, why: str) -> None:
+    """Raise Unavailable on all ranks, with the first reason, if any rank has a reason ``why``."""
+    reasons = sorted(filter(None, world.gather(why)))
+    if reasons:
+        raise Unavailable(reasons[0])
 
 
 #: Why a wait failed, with the numbers of native/src/watch.hpp and native/cuda/plan.cuh.

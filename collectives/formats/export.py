@@ -63,12 +63,7 @@ class _GpuBuilder:
     def __init__(self, rank: int, where: Layout, in_place: bool) -> None:
         self.blocks: dict[_Key, _Block] = {}
         self.touched: dict[tuple[int, int], _Touched] = {}
-        self.alias: dict[int, int] = {}
-        if in_place:
-            out = {c: i for i, c in enumerate(where.chunks(rank, Buffer.OUT).tolist())}
-            for i, chunk in enumerate(where.chunks(rank, Buffer.IN).tolist()):
-                if chunk in out:
-                    self.alias[i] = out[chunk]
+        self.alias = where.shared(rank) if in_place else {}
 
     def chunk(self, buffer: int, at: int) -> tuple[int, int]:
         """The memory of a chunk: in place a chunk of ``in`` may be the same as one of ``out``."""

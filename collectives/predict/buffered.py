@@ -24,11 +24,9 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collectives.predict.engines import PARTS, Clocks, Problem
-
-Amounts = NDArray[np.float64]
+from collectives.predict.machine import Amounts
 
 #: Most bytes of one connection in its sender's first link: two segments, each of two frames at the
 #: rates of emulated ports (tcp_tso_autosize).

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.predict.machine import Flags
 from collectives.schedule.moves import Buffer, Moves
 from collectives.schedule.schedule import Schedule
 
-Flags = NDArray[np.bool_]
 # With more ranks x chunks than this, flags are kept per rank only.
 _MOST_CHUNKS = 1 << 22
 

@@ -6,19 +6,18 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from busbar.units import MOST_RANKS
 from collectives.formats.load import draft, is_file
 from collectives.predict.effort import LEAST_ESTIMATED, grown
 from collectives.predict.interface import CollectivePredictor, Operation
+from collectives.predict.machine import Amounts
 from collectives.predict.ports import chunk_bytes
 from collectives.schedule.catalogue import spec
 from collectives.schedule.cost import Cost, cost
 from collectives.schedule.schedule import Schedule, runs_of
 
-Amounts = NDArray[np.float64]
 #: Schedules with more moves than this are left out, because they would take long.
 MOST_MOVES = 50_000_000
 # Relative differences below this are rounding errors.

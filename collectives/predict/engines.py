@@ -16,13 +16,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collectives.predict.flows import Stage
 from collectives.predict.fluid import EXACT, Bytes, Fluid, TooMuch, compute_ends
-
-Numbers = NDArray[np.int64]
-Amounts = NDArray[np.float64]
+from collectives.predict.machine import Amounts, Numbers
 
 #: The parts of the time of a chain of messages; see `collectives.predict.simulation.Outcome`.
 PARTS = ("posting", "latency", "wire", "sharing", "adding")

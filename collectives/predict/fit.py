@@ -10,22 +10,20 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import log
 from pathlib import Path
-from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
 
+import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from busbar.errors import Unsupported
 from busbar.files import read_text
 from collectives.execution.shm.pass_plans import EAGER_BYTES, crossing_window_bytes
-from collectives.predict.machine import Costs, Curve, Interval, Shared
+from collectives.predict.machine import Amounts, Costs, Curve, Interval, Shared
 from topology.model.measured import BURST, TRIPS, Swept
 
-Amounts = NDArray[np.float64]
 MOST_EDGES = 4
 # A range has at least so many sizes; its two parameters would fit fewer sizes trivially.
 _FEWEST = 3
@@ -202,15 +200,15 @@ def load_fit(text: str) -> Fit:
         )
     try:
         costs = tuple(_costs(one) for one in document["costs"])
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise Unsupported(f"malformed fit: {type(error).__name__} {error}") from None
     if not costs:
         raise Unsupported("malformed fit: it has no costs")
     return Fit(costs)
 
 
-def _costs(one: Mapping[str, Any]) -> Costs:
-    costs: Costs = _convert(Costs, one)
+def _costs(one: object) -> Costs:
+    costs = msgspec.convert(one, Costs)
     if not costs.links:
         raise ValueError("no class of links")
     if any(len(row) != len(costs.table) for row in costs.table):
@@ -218,23 +216,6 @@ def _costs(one: Mapping[str, Any]) -> Costs:
     if not 0 <= costs.start < float("inf"):
         raise ValueError(f"start {costs.start!r} is no time")
     return costs
-
-
-def _convert(kind: Any, value: Any) -> Any:
-    """Convert a JSON value to the annotated type; fields with a default may be missing."""
-    if is_dataclass(kind):
-        hints = get_type_hints(kind)
-        wanted = [f.name for f in fields(kind) if f.name in value or f.default is MISSING]
-        return kind(**{name: _convert(hints[name], value[name]) for name in wanted})  # type: ignore[operator]
-    kinds = get_args(kind)
-    if NoneType in kinds:
-        return None if value is None else _convert(kinds[0], value)
-    if get_origin(kind) is tuple:
-        each = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
-        return tuple(_convert(*pair) for pair in zip(each, value, strict=True))
-    if get_origin(kind) is Mapping:
-        return {str(key): _convert(kinds[1], one) for key, one in value.items()}
-    return kind(value)
 
 
 #: Number of messages that a rank sends in an iteration of each kind.

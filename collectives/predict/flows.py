@@ -25,12 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.predict.caches import Caches
-from collectives.predict.machine import NONE, Ids, Network, RankRoutes, Weights
+from collectives.predict.machine import NONE, Amounts, Ids, Network, Numbers, RankRoutes, Weights
 from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule, Step, runs_of
-
-Numbers = NDArray[np.int64]
-Amounts = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,8 @@ from dataclasses import dataclass, fields
 from itertools import count
 
 import numpy as np
-from numpy.typing import NDArray
 
-Numbers = NDArray[np.int64]
-Ids = NDArray[np.int32]
-Amounts = NDArray[np.float64]
+from collectives.predict.machine import Amounts, Ids, Numbers
 
 # Shares and times that differ by less are equal, up to rounding errors of a few additions.
 EXACT = 1e-12

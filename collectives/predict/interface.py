@@ -13,17 +13,15 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from busbar.errors import BusbarError, Unsupported
 from collectives.formats.load import draft, is_file
-from collectives.predict.machine import LinkCosts, Machine
+from collectives.predict.machine import Amounts, LinkCosts, Machine
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import parse, spec
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-Amounts = NDArray[np.float64]
 #: The label of a library's own algorithm, for which there is no schedule.
 LIBRARY = "library"
 
@@ -118,7 +116,8 @@ class CollectivePredictor(ABC):
         used = [machine.costs[i] for i in machine.classes.between(ranks)]
         if not used:
             return np.full(len(sizes), machine.start)
-        n = np.asarray([_total(what, ranks, size) for size in sizes], float)
+        total = what.total(ranks)
+        n = np.asarray([int(what.size(ranks, size, 1).elements * total) for size in sizes], float)
         volume = max(bounds.out or 0.0, bounds.into or 0.0) * n
         # However the volume is cut into messages, no byte takes less time than in the best message.
         spread = np.geomspace(1.0, max(2.0, float(volume.max())), 400)
@@ -142,7 +141,3 @@ def _best(link: LinkCosts, grid: Amounts) -> Amounts:
     flags = [np.full(len(grid), flag) for flag in (False, True)]
     kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
     return np.asarray(np.min(kinds, axis=0))
-
-
-def _total(what: Collective, nranks: int, size: int) -> int:
-    return int(what.size(nranks, size, 1).elements * what.total(nranks))

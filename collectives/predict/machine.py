@@ -27,6 +27,10 @@ NETWORK = "network"
 #: Classes from near to far. NVLinks are classified by their number, as NV4 or NV18.
 CLASSES = ("core complex", "socket", "node", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", NETWORK)
 Numbers = NDArray[np.int64]
+Ids = NDArray[np.int32]
+Hashes = NDArray[np.uint64]
+Amounts = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -150,8 +154,6 @@ def _inside(topology: Topology, device: Device) -> frozenset[int]:
     return frozenset().union(*(_inside(topology, d) for d in topology.children(device.id)))
 
 
-Amounts = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Interval = tuple[float, float]
 
 
@@ -326,9 +328,6 @@ class Costs:
     table: tuple[tuple[str, ...], ...] = ()
     cores: tuple[int, ...] = ()
 
-
-Ids = NDArray[np.int32]
-Hashes = NDArray[np.uint64]
 
 NO_LINK = -1
 _BLOCK = 1 << 16

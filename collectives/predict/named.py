@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.predict.machine import (
     GB,
     MOST_PLACES,
     NO_LINK,
+    Amounts,
+    Hashes,
     Ids,
     Links,
     Machine,
@@ -37,9 +38,6 @@ from collectives.predict.machine import (
 )
 from collectives.predict.maps import network_from_file
 from collectives.schedule.catalogue import check_parameter, parse
-
-Hashes = NDArray[np.uint64]
-Amounts = NDArray[np.float64]
 
 _MOST_HOPS = 1 << 27  # 512 MiB of link numbers
 # Up to so many different rates or latencies are counted one by one; more are looked up per link.

@@ -22,14 +22,10 @@ from numpy.typing import NDArray
 
 from collectives.predict.caches import Caches
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
-from collectives.predict.machine import Machine, RankClasses
+from collectives.predict.machine import Amounts, Flags, Machine, Numbers, RankClasses
 from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
-
-Amounts = NDArray[np.float64]
-Numbers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 class PortPredictor(CollectivePredictor):
@@ -220,10 +216,10 @@ def _costs(
     adds: Flags,
     fresh: Flags,
     shared: Flags,
-) -> tuple[Amounts, Amounts, Amounts, Amounts]:
+) -> Amounts:
     """Seconds of messages alone, of further ones, of additions, and of each end of eager ones.
 
-    Each has shape (sizes, messages).
+    Shape (4, sizes, messages).
     """
     kinds = _classes(machine).links(src, dst)
     seconds = np.zeros((4, *nbytes.shape))
@@ -235,7 +231,7 @@ def _costs(
         seconds[3][:, at] = link.posted(some)
         if adds[at].any():
             seconds[2][:, at] = np.where(adds[at], link.added(some, shared[at]), 0.0)
-    return seconds[0], seconds[1], seconds[2], seconds[3]
+    return seconds
 
 
 def _queue(end: Numbers, begin: Amounts, lead: Amounts, cost: Amounts, done: Amounts) -> None:

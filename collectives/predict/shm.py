@@ -31,8 +31,7 @@ from collectives.execution.lower import lower
 from collectives.execution.program import Local, Receive
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
 from collectives.execution.shm.pass_plans import EAGER_BYTES, window_bytes
-from collectives.execution.shm.passes import STAGE, Work
-from collectives.execution.shm.tasks import Place, PlacedProgram, in_scratch, ordered
+from collectives.execution.shm.tasks import STAGE, Place, PlacedProgram, Work, in_scratch, ordered
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
 from collectives.predict.machine import Curve, LinkCosts, Machine, Shared
 from collectives.schedule.layout import Layout

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from busbar.units import format_count
@@ -16,12 +15,10 @@ from collectives.predict.effort import counted, estimate, estimate_engine, extra
 from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, run_free, run_lockstep
 from collectives.predict.flows import classes_of, flows_of, separate_classes, stages_of, traffic_of
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
-from collectives.predict.machine import Network
+from collectives.predict.machine import Amounts, Network
 from collectives.predict.ports import chunk_bytes
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
-
-Amounts = NDArray[np.float64]
 
 #: The slack that is used for at least MOST_EXACT messages and shared links on their routes; a
 #: message counts as so many links.

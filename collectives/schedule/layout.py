@@ -66,6 +66,12 @@ class Layout:
         parts = self.parts(rank, buffer)
         return (parts[:, None] * self.split + np.arange(self.split)).ravel()
 
+    def shared(self, rank: int) -> dict[int, int]:
+        """In place: the slots of a rank's ``in`` that are also slots of its ``out``, and which."""
+        out = {c: i for i, c in enumerate(self.chunks(rank, Buffer.OUT).tolist())}
+        chunks = self.chunks(rank, Buffer.IN).tolist()
+        return {i: out[c] for i, c in enumerate(chunks) if c in out}
+
     def bounds(self, rank: int, buffer: Buffer, elements: Elements) -> NDArray[np.int64]:
         """Element offsets of a buffer's slots (one more than there are slots).
 

@@ -11,7 +11,6 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from itertools import islice
 
 import numpy as np
@@ -24,12 +23,11 @@ from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
 from collectives.execution.shm_mpi.transport import ShmMpiTransport
 from collectives.execution.transport import TracedMessage
-from collectives.schedule.catalogue import build, spec
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.layout import Layout
 from collectives.schedule.ops import op
 from tests.collectives.drawn import OVERLAP, fill, overlapping, right
-from tests.collectives.executing import carry_out, in_turn, judge
+from tests.collectives.executing import allreduce, carry_out, in_turn, judge
 from tests.collectives.shm_process import hide
 
 #: The hosts of up to eight ranks: packed, spread, of several sizes, and each alone.
@@ -101,13 +99,9 @@ def check_trace(world: MpiWorld) -> None:
     hosts = HOSTS[0] if world.size > 6 else HOSTS[0][:2] + HOSTS[0][4:]
     transport = transport_on(world, hosts, 1 << 19)
     n, elements = world.size, 40 * world.size
-    source, target = (transport.allocate(4 * elements).view(np.float32) for _ in range(2))
-    source[:] = 1
-    schedule = build("allreduce", "ring", n)
+    plan, source, target = allreduce(transport, world, "ring", elements)
     found: list[TracedMessage] = []
-    with Plan(
-        schedule, spec("allreduce"), transport, world.rank, source, target, op("sum"), elements
-    ) as plan:
+    with plan:
         plan()
         plan.traced(found.append)
         assert (target == n).all()
@@ -136,13 +130,8 @@ def check_trace(world: MpiWorld) -> None:
 def check_refusals(world: MpiWorld) -> None:
     """A type without kernels, and a rank without the extension, are refused on all ranks."""
     transport = transport_on(world, HOSTS[0], 1 << 19)
-    kind = dtype("f8e4m3")
-    buffers: Sequence[np.ndarray] = [transport.allocate(64).view(kind) for _ in range(2)]
     try:
-        Plan(
-            build("allreduce", "ring", world.size), spec("allreduce"), transport, world.rank,
-            *buffers, op("sum"), 64,
-        )  # fmt: skip
+        allreduce(transport, world, "ring", 64, dtype("f8e4m3"))
         raise AssertionError("not refused")
     except Unsupported as error:
         assert "no kernels for float8" in str(error)
@@ -160,11 +149,7 @@ def check_refusals(world: MpiWorld) -> None:
 
 def ring_plan(world: MpiWorld, transport: ShmMpiTransport) -> Plan:
     """An all-reduce by ring, of one element for each rank."""
-    source, target = (transport.allocate(4 * world.size).view(np.float32) for _ in range(2))
-    return Plan(
-        build("allreduce", "ring", world.size), spec("allreduce"), transport, world.rank,
-        source, target, op("sum"), world.size,
-    )  # fmt: skip
+    return allreduce(transport, world, "ring", world.size)[0]
 
 
 def check_waits(world: MpiWorld) -> None:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from collectives.execution.lower import lower
 from collectives.execution.shm.dependences import dependence_graph
 from collectives.execution.shm.fusion import fuse
-from collectives.execution.shm.passes import Work
-from collectives.execution.shm.tasks import Place, PlacedProgram, Task, in_scratch, ordered
+from collectives.execution.shm.tasks import Place, PlacedProgram, Task, Work, in_scratch, ordered
 from collectives.schedule.catalogue import build, parse, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer

@@ -173,13 +173,17 @@ def test_blocks_that_do_not_all_fit_are_made_smaller_and_it_is_said() -> None:
         ranks(body, 1, machine)
 
 
-def test_blocks_are_counted_by_what_a_multiprocessor_holds() -> None:
-    """Rule: the grid is as many blocks as are resident: 4 multiprocessors' among 2 ranks."""
+@pytest.mark.parametrize(("blocks", "most"), [(0, 4 * BLOCKS // 2), (1, 1), (256, 4 * BLOCKS // 2)])
+def test_blocks_are_what_multiprocessors_hold_or_fewer_on_request(blocks: int, most: int) -> None:
+    """Rule: the grid is as many blocks as are resident: 4 multiprocessors' among 2 ranks.
+
+    --blocks limits it, and never adds to what is resident.
+    """
 
     def body(world: InprocWorld, transport: IpcTransport) -> None:
-        assert transport.most_teams == 4 * BLOCKS // 2
+        assert transport.most_teams == most
 
-    ranks(body)
+    ranks(body, blocks=blocks)
 
 
 # -- how passes add
@@ -238,7 +242,7 @@ def test_all_kernels_divide_a_multiprocessors_memory_alike() -> None:
     ranks(body, 2)
 
 
-# -- cold caches, blocks
+# -- cold caches
 
 
 def test_cold_iterations_take_turns_as_nccls_do() -> None:
@@ -255,17 +259,3 @@ def test_cold_iterations_take_turns_as_nccls_do() -> None:
 
     ranks(body, 2, machine, cold=True)
     assert not machine.stuck
-
-
-def test_blocks_are_as_many_as_were_asked_for() -> None:
-    """Rule: --blocks limits a rank's grid, and never adds to what is resident."""
-
-    def body(world: InprocWorld, transport: IpcTransport) -> None:
-        assert transport.most_teams == 1
-
-    ranks(body, blocks=1)
-    ranks(lambda world, transport: _resident(transport), blocks=256)
-
-
-def _resident(transport: IpcTransport) -> None:
-    assert transport.most_teams == 4 * BLOCKS // 2

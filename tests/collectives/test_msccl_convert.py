@@ -149,6 +149,15 @@ def test_scratch_that_is_exchanged() -> None:
         assert _naively_right(made, proof.layout)
 
 
+def _kept(steps: list[ThreadblockStep]) -> Schedule:
+    """The schedule of two gpus with the same steps: it is right, and one chunk is copied."""
+    algorithm = two(steps, steps, s_chunks=0)
+    made = convert(algorithm)
+    assert made.scratch == 1
+    assert _naively_right(made, chunk_layout(algorithm))
+    return made
+
+
 def test_a_slot_that_both_ends_overwrite() -> None:
     """Of two plain writes that wait for each other's reads one needs a copy, and gets it."""
     one = [
@@ -159,11 +168,8 @@ def test_a_slot_that_both_ends_overwrite() -> None:
         ThreadblockStep(3, "r", "o", 0, "o", 0, 1),
     ]
     algorithm = two(one, one, s_chunks=0)
-    proof = prove(algorithm)
-    assert _Converter(algorithm, proof, staged=False, copied=True).run().scratch == 1
-    made = convert(algorithm, proof)
-    assert made.scratch == 1
-    assert _naively_right(made, proof.layout)
+    assert _Converter(algorithm, prove(algorithm), staged=False, copied=True).run().scratch == 1
+    _kept(one)
 
 
 def test_inputs_that_outputs_overwrite_in_place() -> None:
@@ -173,9 +179,5 @@ def test_inputs_that_outputs_overwrite_in_place() -> None:
         ThreadblockStep(1, "r", "o", 0, "o", 0, 1),
         ThreadblockStep(2, "re", "i", 0, "o", 0, 1),
     ]
-    algorithm = two(steps, steps, s_chunks=0)
-    made = convert(algorithm)
-    assert made.scratch == 1
-    assert _naively_right(made, chunk_layout(algorithm))
-    copies = made.all_moves[0]
+    copies = _kept(steps).all_moves[0]
     assert set(copies.src_buffer.tolist()) == {int(Buffer.IN)}

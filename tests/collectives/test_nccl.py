@@ -87,6 +87,13 @@ def test_without_graphs_and_turns_all_is_the_same(name: str) -> None:
     assert "graph" not in machine.launched
 
 
+def _library(transport: NcclTransport) -> StreamAction:
+    """NCCL's all-reduce of 16 floats."""
+    source, target = (transport.allocate(64).view(np.float32) for _ in range(2))
+    buffers = {Buffer.IN: source, Buffer.OUT: target}
+    return transport.library(LibraryCall(spec("allreduce"), buffers, op("sum"), 16))
+
+
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("loop", [False, True])
 def test_a_full_batch_of_nccl_calls_fits_the_queue(loop: bool, graph: bool) -> None:
@@ -96,10 +103,7 @@ def test_a_full_batch_of_nccl_calls_fits_the_queue(loop: bool, graph: bool) -> N
     """
 
     def body(transport: NcclTransport) -> None:
-        source, target = (transport.allocate(64).view(np.float32) for _ in range(2))
-        buffers = {Buffer.IN: source, Buffer.OUT: target}
-        call = LibraryCall(spec("allreduce"), buffers, op("sum"), 16, in_place=False)
-        action = transport.library(call)
+        action = _library(transport)
         action.spans(1000, Start(transport.world.barrier, loop=loop))
         action.close()
 
@@ -132,10 +136,7 @@ def test_a_failure_while_overhead_is_measured_leaves_no_graph(
         raise ValueError("in the middle")
 
     def body(transport: NcclTransport) -> None:
-        source = transport.allocate(64).view(np.float32)
-        buffers = {Buffer.IN: source, Buffer.OUT: source}
-        call = LibraryCall(spec("allreduce"), buffers, op("sum"), 16, in_place=True)
-        action = transport.library(call)
+        action = _library(transport)
         action.spans(2, Start(transport.world.barrier))
         monkeypatch.setattr(StreamAction, "_unheld", fails)
         with pytest.raises(ValueError, match="in the middle") as failure:

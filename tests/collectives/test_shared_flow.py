@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from busbar.errors import Unsupported
 from collectives.execution.lower import lower
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
-from collectives.execution.shm.passes import STAGE, Work
 from collectives.execution.shm.tasks import (
+    STAGE,
     Place,
     PlacedProgram,
+    Work,
     in_scratch,
     ordered,
     placed_program_json,

@@ -13,9 +13,8 @@ from busbar.errors import RankFailure
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.shm import stores
 from collectives.execution.shm.dependences import DependenceGraph
-from collectives.execution.shm.passes import Work
 from collectives.execution.shm.stores import LEAST_BYTES_PER_CORE, Maker, Past, with_best_stores
-from collectives.execution.shm.tasks import Place
+from collectives.execution.shm.tasks import Place, Work
 from collectives.execution.transport import Array, Floats
 
 Made = tuple[DependenceGraph, Past]

@@ -34,7 +34,6 @@ TRANSPORTS = (
     NcclTransport,
     ShmMpiTransport,
     ShmTransport,
-    ShmMpiTransport,
 )
 #: What may be asked for an attribute by a name: modules, other people's objects, options of a
 #: command line, and the fields of data that are named in a table.

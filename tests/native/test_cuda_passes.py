@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from collectives.execution.gpu.kernels import ELEMENTS, OPERATIONS
 from collectives.execution.ipc.plan import Addresses, StagingArea, control_bytes, part, table, teams
 from collectives.execution.shm.dependences import DependenceGraph
-from collectives.execution.shm.passes import Work
-from collectives.execution.shm.tasks import Place
+from collectives.execution.shm.tasks import Place, Work
 from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
 from collectives.schedule.ops import Op, op
 from tests.gpu_standin import library

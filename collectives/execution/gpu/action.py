@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from collectives.execution.gpu.device import CudaEvent, CudaGraph, DeviceArray, GpuDevice
+from collectives.execution.gpu.device import Call, CudaEvent, CudaGraph, DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane, queue_entries
 from collectives.execution.transport import Counted, Spans, Start
 from collectives.schedule.moves import Buffer
 
-Call = Callable[[], Any]
 DeviceBuffers = Mapping[Buffer, DeviceArray]
 TURNS = 16
 # A stream's queue takes about a thousand entries before enqueueing blocks, which it must not behind

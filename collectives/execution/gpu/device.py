@@ -30,6 +30,7 @@ CudaEvent: TypeAlias = Any
 CudaGraph: TypeAlias = Any
 Kernel: TypeAlias = Any
 Stream: TypeAlias = Any
+Call = Callable[[], Any]
 
 _LIBRARY = "libcuda.so.1"
 _UUID_BYTES = 16
@@ -419,10 +420,6 @@ class GpuDevice:
         """Enqueue a copy between any two addresses, host or device."""
         kind = self._runtime.memcpyDefault
         self._runtime.memcpyAsync(target, source, nbytes, kind, stream.ptr)
-
-    def fill(self, target: int, byte: int, nbytes: int, stream: Stream) -> None:
-        """Enqueue setting ``nbytes`` bytes to one value."""
-        self._runtime.memsetAsync(target, byte, nbytes, stream.ptr)
 
     # -- memory of other processes and other GPUs
 

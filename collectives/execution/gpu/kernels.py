@@ -6,16 +6,14 @@ wider type and rounded once. The executor uses the same tables of element types 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.execution.gpu.device import DeviceArray, GpuDevice, Kernel, cuda_source
+from collectives.execution.gpu.device import Call, DeviceArray, GpuDevice, Kernel, cuda_source
 from collectives.schedule.ops import Op
 
-Call = Callable[[], Any]
 SOURCES = 8  # the most sources that one pass adds
 FEWEST_FLOAT8 = (8, 9)  # the first compute capability that converts 8-bit floats
 _THREADS = 512

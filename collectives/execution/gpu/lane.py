@@ -8,7 +8,7 @@ ranks that are threads share one interpreter, and a rank that has still to launc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import RankFailure
-from collectives.execution.gpu.device import CudaEvent, CudaGraph, GpuDevice
+from collectives.execution.gpu.device import Call, CudaEvent, CudaGraph, GpuDevice
 from collectives.execution.gpu.kernels import Kernels
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.world import World
 
-Call = Callable[[], Any]
 # Seconds that a rank that gives up waits for the messages of other ranks that give up, too.
 GRACE_S = 2.0
 _NAP_S = 50e-6  # between two polls; no reported time depends on it
@@ -129,7 +128,8 @@ class Lane:
                 self._check()
             except RuntimeError as error:  # CUDA's and NCCL's errors both are
                 self.fail(str(error))
-            self._check_alarms()
+            for rank, message in self.world.alarms():
+                self._raise_alarm(rank, message)
             waited = time.monotonic() - start
             if waited > self.deadline + _PATIENCE * expected:
                 self._late()
@@ -147,12 +147,8 @@ class Lane:
         self._abort()
         raise RankFailure(f"rank {self.world.rank}: {reason}")
 
-    def _check_alarms(self) -> None:
-        """Raise RankFailure if another rank has reported a failure."""
-        for rank, message in self.world.alarms():
-            self._raise_alarm(rank, message)
-
-    def _raise_alarm(self, rank: int, message: Any) -> None:
+    def _raise_alarm(self, rank: int, message: Any) -> NoReturn:
+        """Raise RankFailure for another rank's alarm."""
         if "failed" in message:
             self._abort()
             raise RankFailure(

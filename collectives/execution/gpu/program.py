@@ -5,19 +5,17 @@ A port sends the messages: by NCCL's groups, or by MPI's requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from collectives.execution.gpu.action import DeviceBuffers
-from collectives.execution.gpu.device import DeviceArray
+from collectives.execution.gpu.device import Call, DeviceArray
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
-Call = Callable[[], Any]
 _ALIGN = 256
 
 

@@ -192,7 +192,6 @@ def take(world: World, request: TransportRequest, *, library: bool) -> RankGpu:
     """
     local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
     if world.name == "inproc":
-        # Streams of several ranks on one GPU must not share a queue of the hardware's: a kernel
         # Streams of several ranks on one GPU must not share a hardware queue: a kernel could stand
         # behind the kernel that waits for it. To be set before CUDA starts, as in `visible`.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")

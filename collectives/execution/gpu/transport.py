@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from collectives.execution.gpu.action import DeviceBuffers, StreamAction, copied, turns
-from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.device import Call, GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.roofline import least, typical
 from collectives.execution.transport import Floats, LibraryCall, Start, Transport
@@ -16,7 +16,6 @@ from collectives.execution.world import Json, World
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 
-Call = Callable[[], Any]
 # Of all ranks together, that copies for a limit go over.
 _MOST_SWEPT = 512 << 20
 

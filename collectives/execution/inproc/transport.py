@@ -56,18 +56,15 @@ class _InprocAction(Action):
             self._step(step)
 
     def traced(self, tell: Tell) -> None:
-        """See `Action.traced`."""
         for step in self._program.steps:
             self._step(step, tell)
 
     @property
     def sent(self) -> int:
-        """See `Action.sent`."""
         return self._sent
 
     @property
     def received(self) -> int:
-        """See `Action.received`."""
         return self._received
 
     def _view(self, span: Span) -> Array:

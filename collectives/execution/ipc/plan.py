@@ -23,6 +23,7 @@ from busbar.errors import RankFailure, Unsupported
 from collectives.execution.gpu import kernels
 from collectives.execution.gpu.device import (
     SHARED_BLOCKS,
+    Call,
     DeviceArray,
     GpuDevice,
     Kernel,
@@ -30,10 +31,7 @@ from collectives.execution.gpu.device import (
 )
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph
-from collectives.execution.shm.passes import STAGE, Work
-from collectives.execution.shm.tasks import (
-    Place,
-)
+from collectives.execution.shm.tasks import STAGE, Place, Work
 from collectives.execution.world import DIED, LATE, LEFT, World, lost
 from collectives.schedule.ops import Op
 
@@ -56,7 +54,6 @@ TEAM_BYTES = 8192
 PATIENCE = 0.02
 _REASON, _PEER, _STOP = (STATUS.index(name) for name in ("Reason", "Peer", "Stop"))
 _FAILED = 4  # plan.cuh's Reason
-Call = Callable[[], object]
 Wait = tuple[int, int]
 
 
@@ -226,7 +223,16 @@ def table(
     records = [record(ENTRY, (), None)]
     records += [record(task, work.waits, work) for task, work in enumerate(works)]
     records.append(record(len(works), graph.exits[rank], None))
-    return _laid_out(records, nranks, strides[rank], nteams, rank, to, deadline)
+    tell = len(HEADER)
+    index = tell + nranks
+    first_record = index + len(records)
+    starts = np.cumsum([first_record, *(len(record) for record in records)])[:-1].tolist()
+    words = to.words[rank]
+    iterations = words + WORD * nranks * nteams
+    header = [len(records), nranks, strides[rank], iterations, words]
+    header += [to.gone, to.claim, to.status, int(deadline * 1e9), tell, index]
+    flat = [*header, *to.tell, *starts, *(word for record in records for word in record)]
+    return np.array(flat, np.uint64)
 
 
 def _mark(task: int) -> int:
@@ -243,27 +249,6 @@ def _listeners(graph: DependenceGraph, rank: int) -> dict[int, list[int]]:
                 if peer == rank and other not in listeners.setdefault(task, []):
                     listeners[task].append(other)
     return listeners
-
-
-def _laid_out(
-    records: list[list[int]],
-    nranks: int,
-    stride: int,
-    nteams: int,
-    rank: int,
-    to: Addresses,
-    deadline: float,
-) -> NDArray[np.uint64]:
-    tell = len(HEADER)
-    index = tell + nranks
-    first = index + len(records)
-    starts = np.cumsum([first, *(len(record) for record in records)])[:-1].tolist()
-    words = to.words[rank]
-    iterations = words + WORD * nranks * nteams
-    header = [len(records), nranks, stride, iterations, words, to.gone, to.claim, to.status]
-    header += [int(deadline * 1e9), tell, index]
-    flat = [*header, *to.tell, *starts, *(word for record in records for word in record)]
-    return np.array(flat, np.uint64)
 
 
 def program(kernels: PassKernels, plan: DeviceArray, nteams: int) -> list[Call]:

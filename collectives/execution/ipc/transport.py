@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.action import StreamAction
-from collectives.execution.gpu.device import DeviceArray, GpuDevice
+from collectives.execution.gpu.device import Call, DeviceArray, GpuDevice
 from collectives.execution.gpu.transport import GpuTransport
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.ipc.memory import PAGE, PeerMemory
@@ -54,7 +54,6 @@ from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, op
 
-Call = Callable[[], object]
 # Most ranks of one host: more than any host has GPUs, and a block's threads can wait for all.
 MOST_RANKS = 64
 
@@ -367,10 +366,15 @@ class PeerBinding:
         transport.device.use()
         bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
         bound.kept.append(dict(buffers))
-        transport.memory.unmap()
-        everyone = transport.gather(*bound._describe(tell, buffers), bound.kept)
+        memory = transport.memory
+        memory.unmap()
+        places = places_of(memory.locate, buffers, bound._dtype.itemsize)
+        keys = {key for key, _ in places.values()} - {EMPTY}
+        segments = {key: memory.describe(key, transport.shared) for key in keys}
+        message = {"message": tell(places), "segments": segments}
+        everyone = transport.gather(message, keys, bound.kept)
         # All ranks have arrived, so they have unmapped their older memory.
-        transport.memory.forget()
+        memory.forget()
         bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
         graph = graph_of([one["message"] for one in everyone])
         mean = op is not None and op.mean
@@ -397,19 +401,6 @@ class PeerBinding:
         bound.calls = bound._build(none, op) if world.size > 1 else []
         world.barrier()
         return bound
-
-    def _describe(
-        self,
-        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
-        buffers: Mapping[Buffer, Any],
-    ) -> tuple[Json, set[int]]:
-        """This rank's message to the others, and the keys of the allocations in it."""
-        memory = self._transport.memory
-        places = places_of(memory.locate, buffers, self._dtype.itemsize)
-        shared = self._transport.shared
-        keys = {key for key, _ in places.values()} - {EMPTY}
-        segments = {key: memory.describe(key, shared) for key in keys}
-        return {"message": tell(places), "segments": segments}, keys
 
     def _map(self, rank: int, segments: Mapping[str, Json]) -> dict[int, int]:
         """Addresses on this rank of a rank's allocations, by key."""

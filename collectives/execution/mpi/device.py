@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from collectives.execution.gpu.device import DeviceArray, GpuDevice
+from collectives.execution.gpu.device import Call, DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.program import bind, staging_bytes
 from collectives.execution.gpu.transport import GpuTransport
+from collectives.execution.mpi.calls import PersistentCalls
 from collectives.execution.mpi.library import library_calls
 from collectives.execution.mpi.transport import MOST_BYTES, TAGS
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program
-from collectives.execution.transport import CallList, LibraryCall
+from collectives.execution.transport import LibraryCall
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
-
-Call = Callable[[], Any]
 
 
 def takes_device_memory(mpi: Any) -> bool:
@@ -43,7 +40,7 @@ def takes_device_memory(mpi: Any) -> bool:
     return bool(query())
 
 
-class _DeviceAction(CallList):
+class _DeviceAction(PersistentCalls):
     """Calls that enqueue work or exchange messages, then a wait for all of them."""
 
     divides = True  # an average is divided on the device
@@ -51,16 +48,7 @@ class _DeviceAction(CallList):
     def __init__(
         self, lane: Lane, calls: list[Call], requests: list[Any], moved: list[int], held: object
     ) -> None:
-        sent, received = moved
-        super().__init__([partial(lane.enqueue, calls), lane.wait], sent, received, held)
-        self._requests = requests
-
-    def close(self) -> None:
-        """Free the persistent requests."""
-        for request in self._requests:
-            request.Free()
-        self._requests = []
-        super().close()
+        super().__init__([partial(lane.enqueue, calls), lane.wait], requests, *moved, held=held)
 
 
 class _Message(NamedTuple):
@@ -69,11 +57,6 @@ class _Message(NamedTuple):
     requests: list[Any]
     before: Call | None
     after: Call | None
-
-
-def _pieces(memory: Any) -> list[Any]:
-    """The pieces of a message's bytes; both ends cut it alike."""
-    return [memory[at : at + MOST_BYTES] for at in range(0, memory.nbytes, MOST_BYTES)]
 
 
 class MpiDeviceTransport(GpuTransport):
@@ -182,37 +165,31 @@ class MpiDeviceTransport(GpuTransport):
 
     def send(self, view: DeviceArray, peer: int) -> _Message:
         """See `collectives.execution.gpu.program.Port`."""
-        self._moved[0] += view.nbytes
-        memory, host = self._memory(view)
-        init, byte = self.world.comm.Send_init, self.world.mpi.BYTE
-        requests = [init([piece, byte], peer, self._tag(1, peer)) for piece in _pieces(memory)]
-        before = None if host is None else self._enqueue(host, view.address, view.nbytes)
-        return self._add_requests(_Message(requests, before, None))
+        return self._message(view, peer, sends=True)
 
     def receive(self, view: DeviceArray, peer: int) -> _Message:
         """See `collectives.execution.gpu.program.Port`."""
-        self._moved[1] += view.nbytes
-        memory, host = self._memory(view)
-        init, byte = self.world.comm.Recv_init, self.world.mpi.BYTE
-        requests = [init([piece, byte], peer, self._tag(0, peer)) for piece in _pieces(memory)]
-        after = None if host is None else self._enqueue(view.address, host, view.nbytes)
-        return self._add_requests(_Message(requests, None, after))
+        return self._message(view, peer, sends=False)
 
-    def _add_requests(self, message: _Message) -> _Message:
-        self._requests += message.requests
-        return message
-
-    def _tag(self, sends: int, peer: int) -> int:
-        """The next tag for messages to, or from, a rank; requests may start in any order."""
-        self._tags[bool(sends), peer] += 1
-        return self._tags[bool(sends), peer] % TAGS
-
-    def _memory(self, view: DeviceArray) -> tuple[Any, int | None]:
-        """The buffer to pass to MPI, and its address if it is staged in host memory."""
-        if self.aware:
-            return view.view(np.uint8), None
-        staged: NDArray[np.uint8] = self.device.pinned(view.nbytes)
-        return staged, int(staged.ctypes.data)
+    def _message(self, view: DeviceArray, peer: int, *, sends: bool) -> _Message:
+        """The requests of a message's pieces, which both ends cut alike, and its copy."""
+        self._moved[not sends] += view.nbytes
+        memory: Any = view.view(np.uint8)
+        copy = None
+        if not self.aware:
+            memory = self.device.pinned(view.nbytes)
+            host, device = memory.ctypes.data, view.address
+            target, source = (host, device) if sends else (device, host)
+            copy = self._enqueue(target, source, view.nbytes)
+        init = self.world.comm.Send_init if sends else self.world.comm.Recv_init
+        requests = []
+        for at in range(0, memory.nbytes, MOST_BYTES):
+            # Requests may start in any order, so each has a tag of its own.
+            self._tags[sends, peer] += 1
+            piece = [memory[at : at + MOST_BYTES], self.world.mpi.BYTE]
+            requests.append(init(piece, peer, self._tags[sends, peer] % TAGS))
+        self._requests += requests
+        return _Message(requests, copy if sends else None, None if sends else copy)
 
     def exchange(self, messages: list[_Message]) -> Call:
         """See `collectives.execution.gpu.program.Port`."""

@@ -58,14 +58,11 @@ class _Binding:
         return self.mpi.IN_PLACE if self.in_place else self.typed(self.source)
 
 
-def _allreduce(b: _Binding) -> list[Call]:
-    return [partial(b.comm.Allreduce, b.send(), b.typed(b.target), b.op)]
-
-
-def _reduce(b: _Binding) -> list[Call]:
+def _to_root(b: _Binding, method: Any, *op: Any) -> list[Call]:
+    """A reduce or a gather: only the root has a receive buffer, and may be in place."""
     if not b.is_root:
-        return [partial(b.comm.Reduce, b.typed(b.source), None, b.op, b.root)]
-    return [partial(b.comm.Reduce, b.send(), b.typed(b.target), b.op, b.root)]
+        return [partial(method, b.typed(b.source), None, *op, b.root)]
+    return [partial(method, b.send(), b.typed(b.target), *op, b.root)]
 
 
 def _broadcast(b: _Binding) -> list[Call]:
@@ -73,10 +70,6 @@ def _broadcast(b: _Binding) -> list[Call]:
     if b.is_root and not b.in_place:
         return [partial(b.copy, b.target, b.source), call]
     return [call]
-
-
-def _allgather(b: _Binding) -> list[Call]:
-    return [partial(b.comm.Allgather, b.send(), b.typed(b.target))]
 
 
 def _reduce_scatter(b: _Binding) -> list[Call]:
@@ -88,21 +81,11 @@ def _reduce_scatter(b: _Binding) -> list[Call]:
     return [partial(b.comm.Reduce_scatter_block, b.typed(b.source), b.typed(b.target), b.op)]
 
 
-def _gather(b: _Binding) -> list[Call]:
-    if not b.is_root:
-        return [partial(b.comm.Gather, b.typed(b.source), None, b.root)]
-    return [partial(b.comm.Gather, b.send(), b.typed(b.target), b.root)]
-
-
 def _scatter(b: _Binding) -> list[Call]:
     if not b.is_root:
         return [partial(b.comm.Scatter, None, b.typed(b.target), b.root)]
     own = b.mpi.IN_PLACE if b.in_place else b.typed(b.target)
     return [partial(b.comm.Scatter, b.typed(b.source), own, b.root)]
-
-
-def _alltoall(b: _Binding) -> list[Call]:
-    return [partial(b.comm.Alltoall, b.typed(b.source), b.typed(b.target))]
 
 
 def _alltoallv(b: _Binding) -> list[Call]:
@@ -114,10 +97,6 @@ def _alltoallv(b: _Binding) -> list[Call]:
     return [partial(b.comm.Alltoallv, send, receive)]
 
 
-def _barrier(b: _Binding) -> list[Call]:
-    return [b.comm.Barrier]
-
-
 def _sendrecv(b: _Binding) -> list[Call]:
     goes_to, came_from = b.layout.spec.partners(b.world.size, b.world.rank)
     return [
@@ -126,17 +105,17 @@ def _sendrecv(b: _Binding) -> list[Call]:
 
 
 _CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
-    "allreduce": _allreduce,
-    "reduce": _reduce,
+    "allreduce": lambda b: [partial(b.comm.Allreduce, b.send(), b.typed(b.target), b.op)],
+    "reduce": lambda b: _to_root(b, b.comm.Reduce, b.op),
     "broadcast": _broadcast,
-    "allgather": _allgather,
-    "hypercube": _allgather,
+    "allgather": lambda b: [partial(b.comm.Allgather, b.send(), b.typed(b.target))],
+    "hypercube": lambda b: [partial(b.comm.Allgather, b.send(), b.typed(b.target))],
     "reduce_scatter": _reduce_scatter,
-    "gather": _gather,
+    "gather": lambda b: _to_root(b, b.comm.Gather),
     "scatter": _scatter,
-    "alltoall": _alltoall,
+    "alltoall": lambda b: [partial(b.comm.Alltoall, b.typed(b.source), b.typed(b.target))],
     "alltoallv": _alltoallv,
-    "barrier": _barrier,
+    "barrier": lambda b: [b.comm.Barrier],
     "sendrecv": _sendrecv,
     "sendrecv_pairs": _sendrecv,
 }

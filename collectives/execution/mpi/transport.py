@@ -162,7 +162,6 @@ class _Begun(Counted):
         self.over(lambda: None)
 
     def over(self, work: Call) -> None:
-        """See `Action.over`."""
         self._runs += 1
         for call in self._before:
             call()

@@ -72,23 +72,23 @@ class MpiWorld:
 
     def gather(self, value: Json) -> list[Json]:
         """See `World.gather`."""
-        mine = json.dumps(value).encode()
-        sizes = np.empty(self.size, np.int64)
-        self.comm.Allgather(np.array([len(mine)], np.int64), sizes)
-        data = bytearray(int(sizes.sum()))
-        counts = sizes.tolist()
-        self.comm.Allgatherv([mine, self.mpi.BYTE], [data, counts, None, self.mpi.BYTE])
-        return _read(data, sizes)
+        return self._gathered(value, self.size, self.comm.Allgather, self.comm.Allgatherv)
 
     def collect(self, value: Json) -> list[Json]:
         """See `World.collect`."""
-        mine = json.dumps(value).encode()
-        sizes = np.zeros(self.size if self.rank == 0 else 0, np.int64)
-        self.comm.Gather(np.array([len(mine)], np.int64), sizes)
+        count = self.size if self.rank == 0 else 0
+        return self._gathered(value, count, self.comm.Gather, self.comm.Gatherv)
+
+    def _gathered(
+        self, value: Json, count: int, of_sizes: Callable[..., Any], of_texts: Callable[..., Any]
+    ) -> list[Json]:
+        """The values that this rank receives, ``count`` of them, by MPI's calls for both."""
+        mine, sizes = json.dumps(value).encode(), np.zeros(count, np.int64)
+        of_sizes(np.array([len(mine)], np.int64), sizes)
         data = bytearray(int(sizes.sum()))
-        counts = sizes.tolist()
-        self.comm.Gatherv([mine, self.mpi.BYTE], [data, counts, None, self.mpi.BYTE])
-        return _read(data, sizes)
+        of_texts([mine, self.mpi.BYTE], [data, sizes.tolist(), None, self.mpi.BYTE])
+        edges = np.concatenate([[0], np.cumsum(sizes)])
+        return [json.loads(data[a:b].decode()) for a, b in pairwise(edges)]
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
         """See `World.combine`."""
@@ -206,12 +206,6 @@ class MpiWorld:
         }
         name = names.get(dtype.name)
         return None if name is None else getattr(self.mpi, name)
-
-
-def _read(data: bytearray, sizes: NDArray[np.int64]) -> list[Json]:
-    """The values of texts that follow each other, by their lengths."""
-    edges = np.concatenate([[0], np.cumsum(sizes)])
-    return [json.loads(data[a:b].decode()) for a, b in pairwise(edges)]
 
 
 def _check_levels(mpi: Any, level: ThreadLevel) -> None:

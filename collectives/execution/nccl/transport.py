@@ -20,7 +20,7 @@ import numpy as np
 
 from busbar.errors import Unavailable, Unsupported
 from collectives.execution.gpu.action import QUEUE, StreamAction
-from collectives.execution.gpu.device import DeviceArray, GpuDevice
+from collectives.execution.gpu.device import Call, DeviceArray, GpuDevice
 from collectives.execution.gpu.lane import Lane, QueuedCall
 from collectives.execution.gpu.program import bind, staging_bytes
 from collectives.execution.gpu.take import version_text
@@ -33,7 +33,6 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
-Call = Callable[[], Any]
 _MEET_BYTES = 4
 # An NCCL call puts a wait, its kernel and a record into the stream's queue, sometimes one more.
 _ENTRIES = 4

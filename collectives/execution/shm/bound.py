@@ -10,11 +10,11 @@ from collectives.execution.program import Program
 from collectives.execution.shm.dependences import DependenceGraph, dependence_graph
 from collectives.execution.shm.memory import Memory, plan_bytes, traffic
 from collectives.execution.shm.pass_plans import direct, eager, is_eager, mailboxes
-from collectives.execution.shm.passes import Work
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
 from collectives.execution.shm.tasks import (
     EMPTY,
     Place,
+    Work,
     in_scratch,
     ordered,
     placed_program_json,

@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from collectives.execution.shm.fusion import Scratch, fuse, is_message, relayed
-from collectives.execution.shm.passes import STAGE, Work
-from collectives.execution.shm.tasks import Place, Task
+from collectives.execution.shm.tasks import STAGE, Place, Task, Work
 
 ENTRY = -1
 """The task number that means that a rank has entered the iteration."""

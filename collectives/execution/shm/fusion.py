@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from collectives.execution.shm.passes import STAGE, Work
-from collectives.execution.shm.tasks import Place
+from collectives.execution.shm.tasks import STAGE, Place, Work
 
 Scratch = Callable[[Place], bool]
 """True for a place whose content is not needed after the iteration."""

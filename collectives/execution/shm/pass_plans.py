@@ -15,8 +15,7 @@ import numpy as np
 from busbar.errors import Unsupported
 from collectives.execution.program import Span
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph
-from collectives.execution.shm.passes import STAGE, Work
-from collectives.execution.shm.tasks import Place, PlacedProgram
+from collectives.execution.shm.tasks import STAGE, Place, PlacedProgram, Work
 from collectives.execution.transport import Array
 from collectives.schedule.ops import Op
 from native import OPS, TYPES

@@ -19,8 +19,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from collectives.execution.shm.dependences import DependenceGraph
-from collectives.execution.shm.passes import STAGE, Work
-from collectives.execution.shm.tasks import Place
+from collectives.execution.shm.tasks import STAGE, Place, Work
 from collectives.execution.transport import Array, Floats
 from collectives.execution.world import World
 

@@ -1,7 +1,8 @@
-"""All ranks' programs as one ordered list of tasks over places in shared memory.
+"""All ranks' programs as one ordered list of tasks over places in shared memory, and passes.
 
-A task is one pass: its targets become the reduction of its sources. Executing the tasks in order
-would be correct. `collectives.execution.shm.dependences` finds out which may overlap.
+A task becomes one pass (two if it is late): its targets become the reduction of its sources.
+Executing the tasks in order would be correct. `collectives.execution.shm.dependences` finds out
+which passes may overlap.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import msgspec
+
 from busbar.errors import Unsupported
 from collectives.execution.program import Local, Program, ProgramStep, Receive, Send, Span
 from collectives.execution.world import Json
@@ -19,6 +22,9 @@ from collectives.schedule.moves import Buffer
 EMPTY = -2
 """The segment number of a buffer without elements."""
 
+STAGE = -1
+"""The segment number of a rank's private staging; ``start`` of a place is then its slot."""
+
 
 class Place(NamedTuple):
     """Elements of a rank's segment from ``start`` on; the task has their number."""
@@ -26,6 +32,35 @@ class Place(NamedTuple):
     rank: int
     segment: int
     start: int
+
+
+@dataclass(eq=False)
+class Work:
+    """A pass of ``rank`` over ``size`` elements, and its waits: (peer, task number).
+
+    ``published``: another rank waits for it. ``cold``: targets that no other pass reads or writes
+    in an iteration, so that they need no place in a cache. ``stage``: higher than the stage of
+    every pass of another rank that it waits for; stage s of window w is done in round w + s.
+    """
+
+    rank: int
+    size: int
+    targets: list[Place]
+    sources: list[Place]
+    waits: list[tuple[int, int]] = field(default_factory=list)
+    published: bool = False
+    cold: set[Place] = field(default_factory=set)
+    stage: int = 0
+
+    @property
+    def places(self) -> list[Place]:
+        """The pass's targets and sources."""
+        return [*self.targets, *self.sources]
+
+    @property
+    def moved(self) -> int:
+        """Elements that the pass reads and writes."""
+        return self.size * len(self.places)
 
 
 @dataclass(frozen=True)
@@ -111,6 +146,10 @@ def places_of(
     return places
 
 
+_Step = tuple[int, list[Local], list[Send], list[Receive], list[Local]]
+_Message = tuple[int, list[_Step], list[tuple[Buffer, tuple[int, int]]], bool]
+
+
 def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
     """A rank's program and the places of its buffers, for `read_placed_program` on other ranks."""
     steps = [[s.number, s.before, s.sends, s.receives, s.after] for s in program.steps]
@@ -119,30 +158,8 @@ def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int
 
 def read_placed_program(what: Json) -> PlacedProgram:
     """Read the result of `placed_program_json`, in which JSON has made lists of tuples."""
-
-    def span(of: Json) -> Span:
-        buffer, start, stop = of
-        return Span(Buffer(buffer), start, stop)
-
-    def copies(of: Json) -> list[Local]:
-        return [Local(span(into), span(source), add) for into, source, add in of]
-
-    rank, steps, places, fusible = what
-    tasks = [
-        ProgramStep(
-            number,
-            copies(before),
-            [Send(peer, span(of), add) for peer, of, add in sends],
-            [
-                Receive(peer, span(of), None if other is None else span(other), late)
-                for peer, of, other, late in receives
-            ],
-            copies(after),
-        )
-        for number, before, sends, receives, after in steps
-    ]
-    at = {Buffer(buffer): (segment, start) for buffer, (segment, start) in places}
-    return PlacedProgram(rank, tasks, at, fusible)
+    rank, steps, places, fusible = msgspec.convert(what, _Message)
+    return PlacedProgram(rank, [ProgramStep(*step) for step in steps], dict(places), fusible)
 
 
 @dataclass

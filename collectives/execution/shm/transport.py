@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary, finalize
@@ -17,12 +18,12 @@ from numpy.typing import NDArray
 
 import native
 from busbar.errors import Unavailable, Unsupported
+from collectives.execution.one_sided import OneSidedProgram
 from collectives.execution.program import Program
 from collectives.execution.roofline import typical
 from collectives.execution.shm.affinity import cores_of, yield_group
 from collectives.execution.shm.bound import BoundProgram
 from collectives.execution.shm.memory import LINE, Segment, plan_bytes
-from collectives.execution.shm.one_sided import one_sided
 from collectives.execution.shm.stores import Past
 from collectives.execution.shm.windows import sharing
 from collectives.execution.shm.worksharing import OwnSweep, WorkSharing
@@ -30,12 +31,13 @@ from collectives.execution.transport import (
     Action,
     Array,
     Buffers,
+    CallList,
     LibraryCall,
     OneSidedAccess,
     Spans,
     Transport,
 )
-from collectives.execution.world import World, lost
+from collectives.execution.world import World, agree, lost
 from collectives.schedule.ops import Op
 
 if TYPE_CHECKING:
@@ -72,9 +74,7 @@ class ShmTransport(Transport):
                 f"the shm transport serves one node, not {len(set(world.nodes))};"
                 " use --transport mpi"
             )
-        missing = sorted(filter(None, world.gather(why_not())))
-        if missing:
-            raise Unavailable(missing[0])
+        agree(world, why_not())
         from native import _core
 
         self.world, self.deadline = world, deadline
@@ -122,11 +122,12 @@ class ShmTransport(Transport):
                 array = self.memory.attach(where)
             except Unavailable as error:
                 why = str(error)
-        reasons = sorted(filter(None, self.world.gather(why)))
-        if mine:
-            self.memory.close_file(mine.key)
-        if array is None or reasons:
-            raise Unavailable(reasons[0])
+        try:
+            agree(self.world, why)
+        finally:
+            if mine:
+                self.memory.close_file(mine.key)
+        assert array is not None
         return array
 
     def attach(self, rank: int, key: int, where: Mapping[str, int]) -> Array:
@@ -156,8 +157,26 @@ class ShmTransport(Transport):
         return BoundProgram(self, program, buffers, op)
 
     def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
-        """See `Transport.one_sided`."""
-        return one_sided(self, program, buffers, how)
+        """See `Transport.one_sided`: stores into, or loads from, memory that both ranks map.
+
+        The other rank is not notified; to read what was put, it waits for a barrier.
+        """
+        reaching = OneSidedProgram(self.world, program, how)
+        exposed, description = buffers[reaching.exposed], None
+        if exposed.nbytes:
+            key, offset = self.memory.locate(exposed)
+            description = [key, offset, exposed.nbytes, self.memory.describe(key)]
+        everyone, places = self.world.gather(description), dict[int, Array]()
+        for peer in reaching.peers:
+            key, offset, nbytes, where = everyone[peer]
+            places[peer] = self.attach(peer, key, where)[offset : offset + nbytes]
+        self.world.barrier()  # descriptions stay valid until all ranks have mapped them
+        calls = []
+        for peer, own, start, stop in reaching.accesses:
+            near = buffers[own.buffer][own.start : own.stop]
+            far = places[peer].view(near.dtype)[start:stop]
+            calls.append(partial(np.copyto, *((far, near) if reaching.put else (near, far))))
+        return CallList(calls * reaching.times, *reaching.moved(exposed.itemsize))
 
     def worksharing(self, call: LibraryCall) -> Action:
         """See `Transport.worksharing`. All ranks call this together."""

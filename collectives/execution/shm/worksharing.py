@@ -20,8 +20,7 @@ from busbar.errors import Unsupported
 from collectives.execution.shm.bound import Bound, Built, HostTransport
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, mark_cold
 from collectives.execution.shm.pass_plans import direct, worksharing
-from collectives.execution.shm.passes import Work
-from collectives.execution.shm.tasks import Place, places_of
+from collectives.execution.shm.tasks import Place, Work, places_of
 from collectives.execution.transport import Array, LibraryCall, Spans, Start, spans_from_python
 from collectives.execution.world import Json
 from collectives.schedule.layout import Elements, Layout

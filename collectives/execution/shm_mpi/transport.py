@@ -20,7 +20,7 @@ from collectives.execution.shm.tasks import EMPTY, places_of
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.shm_mpi.binding import HostBinder, Neighbours
 from collectives.execution.transport import Action, Array, Buffers, Transport
-from collectives.execution.world import Json
+from collectives.execution.world import Json, agree
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
@@ -40,14 +40,14 @@ class ShmMpiTransport(Transport):
         self._world, self._segments = world, segments
         node = world.nodes[world.rank]
         self._members = [rank for rank, other in enumerate(world.nodes) if other == node]
-        _agree(world, native.why_not())
+        agree(world, native.why_not())
         self._inner, why = world.split(node, world.rank), ""
         try:
             self._host = ShmTransport(self._inner, deadline=deadline)
         except Unavailable as error:
             why = str(error)
         try:
-            _agree(world, why)
+            agree(world, why)
         except Unavailable:
             self._inner.close()
             raise
@@ -140,10 +140,3 @@ class ShmMpiTransport(Transport):
         """See `Transport.close`. All ranks call this together."""
         self._host.close()
         self._inner.close()
-
-
-def _agree(world: MpiWorld, why: str) -> None:
-    """Raise Unavailable on all ranks if any rank has a reason ``why``."""
-    reasons = sorted(filter(None, world.gather(why)))
-    if reasons:
-        raise Unavailable(reasons[0])

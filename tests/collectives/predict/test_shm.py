@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.links.exchange import PATTERNS, exchange
 from busbar.errors import Unsupported
 from collectives.execution.shm.pass_plans import EAGER_BYTES, WINDOW_BYTES
-from collectives.execution.shm.passes import STAGE
+from collectives.execution.shm.tasks import STAGE
 from collectives.predict import shm
 from collectives.predict.fit import (
     MOST_EDGES,
