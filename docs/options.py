@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.api import machine, measured
+from bench.api import machine, measured, results
 from bench.api.running import run
 from bench.cli.main import names
 from bench.options.options import PT2PT, make_parser
@@ -114,6 +114,8 @@ def python_page() -> str:
         lines += _entry("###", f"busbar.{function.__name__}", function)
     for made_by, cls in (
         ("`run` and `load`", measured.MeasuredRows),
+        ("`rows.best`", results.BestAlgorithm),
+        ("`rows.best`", results.ResultTable),
         ("`topology`", machine.MachineMap),
         ("`pick`", machine.Picked),
     ):

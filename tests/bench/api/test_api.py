@@ -25,7 +25,7 @@ from bench.run.screen import Screen
 from busbar.aliases import ROOMS
 from busbar.errors import ProbeError, RankFailure, ReportError, Unavailable, Unsupported
 from tests.conftest import REPO, Mpi, Run
-from tests.reports.runs import changed, records, to_jsonl
+from tests.reports.runs import allreduce, changed, records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
 
@@ -209,6 +209,42 @@ def test_rows_print_what_the_command_shows(run: Run, tmp_path: Path) -> None:
     assert any("waiting for a core" in one for one in rows.warnings)
     for line in (*rows.answer.splitlines(), *rows.warnings):
         assert line in str(rows) and line in shown.stdout + shown.stderr
+
+
+def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
+    """Rule: `best` decides as the answer does, a line per size, and says where it cannot tell."""
+    pd = pytest.importorskip("pandas")
+    near = [1.0, 1.2, 0.9, 1.1, 1.3, 0.8, 1.0, 1.2]
+    made = []
+    for size, ring, tree in ((1024, 1e-6, 2e-6), (4096, 1.01e-6, 1e-6), (1 << 20, 3e-3, 1e-3)):
+        for name, base in (("ring", ring), ("tree", tree)):
+            made.append(allreduce(name, 2, size, [base * one for one in near]))
+    wide = [1e-6, 1e-3] * 4
+    made += [allreduce(name, 4, 1024, wide) for name in ("ring", "tree")]
+    made.append(allreduce("ring", 8, 1024, near))
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(to_jsonl(made))
+    rows = busbar.load(path)
+    best = rows.best()
+    assert [(one.ranks, one.size, one.algorithm, one.verdict, one.answer) for one in best] == [
+        (2, 1024, "ring", "fastest", "ring"),
+        (2, 4096, "tree", "may be no faster", "ring"),
+        (2, 1 << 20, "tree", "fastest", "tree"),
+        (4, 1024, "ring", "cannot tell", "ring"),
+    ]
+    assert "crossovers: ring to tree between 4K and 1M" in rows.answer
+    first = best[0]
+    assert first.next == "tree" and first.ratio == pytest.approx(2.0)
+    assert first.ratio_low and first.ratio_high and first.ratio_low < 2 < first.ratio_high
+    shown = str(best)
+    assert "~tree" in shown and "cannot tell" in shown and "~: the next may be as fast" in shown
+    assert repr(best) == shown and "~tree" in best._repr_html_()
+    frame = best.frame()
+    assert list(frame["algorithm"]) == [one.algorithm for one in best]
+    assert isinstance(frame, pd.DataFrame) and frame["ratio"].dtype == "float64"
+    assert frame.attrs["units"]["busbw"] == "GB/s"
+    none = rows[-1:].best()
+    assert len(none) == 0 == len(none.frame()) and "no answer" in str(none)
 
 
 def test_maps_and_picks(tmp_path: Path) -> None:
