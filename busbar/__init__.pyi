@@ -2,5 +2,6 @@ from bench.api.machine import pick as pick
 from bench.api.machine import topology as topology
 from bench.api.measured import load as load
 from bench.api.running import run as run
+from bench.api.running import step as step
 
 __version__: str

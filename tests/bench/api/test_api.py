@@ -6,6 +6,8 @@ import json
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import busbar
-from bench.api import running
+from bench.api import calls, running
 from bench.api.measured import MeasuredRows
 from bench.launch import child, launch
 from bench.launch.child import Ended
@@ -23,11 +25,48 @@ from bench.launch.launch import RunProgress, error_messages, parse_progress
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from busbar.aliases import ROOMS
-from busbar.errors import ProbeError, RankFailure, ReportError, Unavailable, Unsupported
+from busbar.errors import (
+    ProbeError,
+    RankFailure,
+    ReportError,
+    ScheduleError,
+    Unavailable,
+    Unsupported,
+)
+from collectives.schedule.digest import digest
+from collectives.schedule.moves import moves
+from collectives.schedule.passes import pipeline, reverse, then
+from collectives.schedule.schedule import Schedule, Step
 from tests.conftest import REPO, Mpi, Run
 from tests.reports.runs import allreduce, changed, records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
+
+
+def _walk(n: int) -> Schedule:
+    """An all-reduce of our own: docs/add-an-algorithm.md."""
+    up = Schedule(n, 1, tuple(Step.fixed(moves(i, i + 1, 0, reduce=True)) for i in range(n - 1)))
+    return then(up, reverse(up))
+
+
+def _half(n: int) -> Schedule:
+    """An all-reduce whose last step is missing."""
+    return replace(_walk(n), steps=_walk(n).steps[:-1])
+
+
+def _ring(n: int) -> Schedule:
+    return _walk(n)
+
+
+_ring.__name__ = "ring"
+
+
+def _nothing(n: int) -> None:
+    """A function that returns no schedule."""
+
+
+def _chain(n: int, k: int) -> Schedule:
+    return pipeline(_walk(n), k)
 
 
 def test_importing_it_is_instant(run: Run) -> None:
@@ -37,7 +76,7 @@ def test_importing_it_is_instant(run: Run) -> None:
         "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}), dir(busbar))"
     )
     done = run(sys.executable, "-c", code)
-    listed = ["__doc__", "__version__", "errors", *ROOMS, "load", "pick", "run"]
+    listed = [*{*busbar.__all__, *ROOMS}, "__doc__", "__version__", "errors"]
     assert done.stdout == f"['busbar'] {sorted(listed)}\n", done
     with pytest.raises(AttributeError, match="no attribute 'runn'"):
         _ = busbar.runn
@@ -71,10 +110,11 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("all_reduce", {}, "did you mean allreduce?"),
         ("allreduce", {"algorithms": "rign"}, "did you mean ring?"),
         ("allreduce", {"sizes": ["1Q"]}, "'1Q' is no size"),
-        ("allreduce", {"sizes": [8], "minbytes": "8"}, "--sizes excludes"),
+        ("allreduce", {"sizes": [8], "minbytes": "8"}, "sizes excludes minbytes, maxbytes, stepf"),
         ("allreduce", {"placment": "out"}, "did you mean placement?"),
         ("allreduce", {"min_size": "8"}, "did you mean sizes or minbytes?"),
-        ("allreduce", {"begin": "8"}, "no option 'begin'; python -m"),
+        ("allreduce", {"begin": "8"}, "did you mean minbytes? help(busbar.run) and"),
+        ("allreduce", {"end": "8"}, "did you mean maxbytes?"),
         ("allreduce", {"help": True}, "no option 'help'"),
         ("allreduce", {"ranks": [2, 0]}, "0 ranks; at least 1"),
         ("allreduce", {"ranks": "2,two"}, "'two': that is no whole number"),
@@ -89,7 +129,16 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"algorithms": "ring", "algorithm": "tree"}, "algorithms excludes algorithm"),
         ("allreduce", {"dtype": "float32", "datatype": "half"}, "dtype excludes datatype"),
         ("allreduce", {"dtype": "float32", "op": "summ"}, "did you mean sum?"),
-        ("step", {}, "busbar step --out FILE, then busbar.load(FILE)"),
+        ("step", {}, "busbar.step measures training steps"),
+        ("allreduce", {"budget": "x"}, "budget: 'x'"),
+        ("allreduce", {"arrival": "ramp:1", "sync": "barrier"}, "arrival needs sync window"),
+        ("allreduce", {"algorithms": lambda n: None}, "'<lambda>' is no name"),
+        ("allreduce", {"algorithms": [_ring]}, "a function is called ring"),
+        ("allreduce", {"algorithms": [_walk, _walk]}, "two functions are called _walk"),
+        ("allreduce", {"algorithms": _nothing}, "_nothing(2) returned NoneType, not a Schedule"),
+        ("allreduce", {"algorithms": _chain}, "_chain(2): missing a required argument: 'k'"),
+        ("allreduce", {"algorithms": _walk, "launcher": "srun"}, "give ranks= beside launcher="),
+        ("allreduce", {"algorithms": _walk, "root": "all"}, "one root; give root=0"),
         ("pt2pt", {}, "busbar pt2pt --out FILE, then busbar.load(FILE)"),
         ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
     ],
@@ -102,6 +151,56 @@ def test_what_cannot_be_is_an_exception(
         busbar.run(collective, **options)
     assert said in str(refused.value) and len(str(refused.value)) < 300
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+def test_an_algorithm_may_be_a_function(tmp_path: Path) -> None:
+    """Rule: a function's schedule is proven, then run as it is, under the function's name.
+
+    So every step reaches the ranks, which a format of messages would lose. A wrong schedule is
+    refused before anything starts.
+    """
+    longer = partial(_chain, k=4)
+    longer.__name__ = "longer"  # type: ignore[attr-defined]
+    out = tmp_path / "kept.jsonl"
+    rows = busbar.run(
+        algorithms=["ring", _walk, longer], ranks=[2, 3], sizes=["4K"], iters=1, placement="in",
+        transport="inproc", out=out,
+    )  # fmt: skip
+    assert [(r.algorithm, r.ranks) for r in rows] == [
+        (name, ranks) for ranks in (2, 3) for name in ("ring", "_walk", "longer")
+    ]
+    assert rows.wrong == 0
+    wanted = [digest(calls.build(f, "allreduce", n, 0)) for n in (2, 3) for f in (_walk, longer)]
+    kept = [json.loads(line) for line in out.read_text().splitlines()]
+    digests = [one["schedule"] for one in kept if one.get("algorithm") in ("_walk", "longer")]
+    assert digests == wanted and str(tmp_path) not in out.read_text().replace(str(out), "")
+    with pytest.raises(ScheduleError, match=r"^algorithms: _half\(2\) is wrong: allreduce: rank 0"):
+        busbar.run(algorithms=_half, ranks=[2, 4], sizes=[8])
+    with pytest.raises(ScheduleError, match="chunks do not fall on"):
+        busbar.run("allgather", algorithms=_walk, ranks=2, sizes=[8])
+
+
+def test_a_training_step_is_a_call(tmp_path: Path) -> None:
+    """Rule: `step` returns the rows of the updates; what the command alone can do is named."""
+    pytest.importorskip("pandas")
+    rows = busbar.step(
+        "toy", ranks=2, update=["ring", "ps"], compute="fixed:1", iters=2, transport="inproc",
+        straggler=["0:2", "1:3"],
+    )  # fmt: skip
+    assert [row.algorithm.partition("/")[0] for row in rows] == ["ring", "ps"]
+    assert all(row.step and row.step.stragglers == {"0": 2.0, "1": 3.0} for row in rows)
+    assert (rows.frame()["step_compute_s"] > 0).all() and "ring" in str(rows)
+    for options, said in (
+        ({"model": "toyy"}, "toy"),
+        ({"update": "rign"}, "did you mean ring?"),
+        ({"compute": "fixd:1"}, "compute 'fixd:1': write none"),
+        ({"sweep": "ranks"}, "busbar.step has no sweep"),
+        ({"learner": 2}, "no option 'learner'"),
+        ({"model": "list"}, "busbar step --model list"),
+    ):
+        with pytest.raises(Unsupported) as refused:
+            busbar.step(**options)  # type: ignore[arg-type]
+        assert said in str(refused.value)
 
 
 def test_what_a_run_ends_with_is_an_exception(mpich: Mpi) -> None:
