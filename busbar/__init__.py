@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 _DOORS = {
     "run": "bench.api.running:run",
     "step": "bench.api.running:step",
+    "compare": "bench.api.comparing:compare",
+    "predict": "bench.api.predicting:predict",
+    "simulate": "bench.api.predicting:simulate",
     "load": "bench.api.measured:load",
     "topology": "bench.api.machine:topology",
     "pick": "bench.api.machine:pick",
 }
-__all__ = ["load", "pick", "run", "step", "topology"]
+__all__ = ["compare", "load", "pick", "predict", "run", "simulate", "step", "topology"]
 install()
 
 

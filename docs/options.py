@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bench.api import machine, measured, results, running
+from bench.api import comparing, machine, measured, predicting, results, running
 from bench.api.running import run
 from bench.cli.main import names
 from bench.options.options import PT2PT, make_parser
@@ -127,12 +127,24 @@ def python_page() -> str:
     lines = [PYTHON.read_text(encoding="utf-8").partition(_REFERENCE)[0].rstrip(), ""]
     lines.append(_REFERENCE)
     lines += ["Made by `make docs` from the docstrings; `help(busbar.run)` shows the same.", ""]
-    for function in (run, running.step, measured.load, machine.topology, machine.pick):
+    for function in (
+        run,
+        measured.load,
+        comparing.compare,
+        running.step,
+        predicting.predict,
+        predicting.simulate,
+        machine.topology,
+        machine.pick,
+    ):
         lines += _entry("###", f"busbar.{function.__name__}", function)
     for made_by, cls in (
         ("`run` and `load`", measured.MeasuredRows),
         ("`rows.best`", results.BestAlgorithm),
-        ("`rows.best`", results.ResultTable),
+        ("`compare`", comparing.ComparedRow),
+        ("`predict`", predicting.PredictedTime),
+        ("`simulate`", predicting.SimulatedTime),
+        ("`rows.best`, `compare`, `predict` and `simulate`", results.ResultTable),
         ("`topology`", machine.MachineMap),
         ("`pick`", machine.Picked),
     ):

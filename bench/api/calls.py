@@ -29,16 +29,26 @@ _PAGE = "docs/add-an-algorithm.md"
 
 
 @contextmanager
-def python_names(parser: ArgumentParser, renamed: Mapping[str, str] = RENAMED) -> Iterator[None]:
-    """A context in which messages of errors have keywords (``minbytes``) in place of flags."""
+def python_names(
+    parser: ArgumentParser | None = None, renamed: Mapping[str, str] = RENAMED
+) -> Iterator[None]:
+    """A context in which messages of errors have keywords (``minbytes``) in place of flags.
+
+    ``parser``: has the flags; without one, keywords are flags without dashes.
+    """
     try:
         yield
     except BusbarError as error:
-        error.args = (_in_python(str(error), parser, renamed),)
+        error.args = (in_python(str(error), parser, renamed),)
         raise
 
 
-def _in_python(text: str, parser: ArgumentParser, renamed: Mapping[str, str]) -> str:
+def in_python(
+    text: str, parser: ArgumentParser | None = None, renamed: Mapping[str, str] = RENAMED
+) -> str:
+    """A text with keywords in place of flags; arguments: see `python_names`."""
+    if parser is None:
+        return re.sub(r"(?<![\w-])--(?=[a-z])", "", text)
     names = {}
     for flag, action in parser._option_string_actions.items():
         long = [one for one in action.option_strings if one.startswith("--")]
@@ -53,8 +63,12 @@ def _in_python(text: str, parser: ArgumentParser, renamed: Mapping[str, str]) ->
 
 
 def listed(chosen: Algorithm | Iterable[Algorithm]) -> list[Algorithm]:
-    """The algorithms of a call, one by one."""
-    return [chosen] if isinstance(chosen, str) or callable(chosen) else list(chosen)
+    """The algorithms of a call, one by one. Raises Unsupported for other types."""
+    if isinstance(chosen, str) or callable(chosen):
+        return [chosen]
+    if not isinstance(chosen, Iterable):
+        raise Unsupported(f"algorithms: names and functions are possible, not {chosen!r}")
+    return list(chosen)
 
 
 def function_name(function: Callable[..., Schedule], collective: str) -> str:

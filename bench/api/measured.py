@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, overload
 from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import unknown
 from busbar.errors import MissingLibrary, ReportError, Unsupported
-from busbar.files import FIGURE_FORMS
+from busbar.files import FIGURE_FORMS, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import answers, verdict
 from reports.analysis.cautions import warnings_of
@@ -140,6 +140,13 @@ class MeasuredRows(Sequence[Measurement]):
             raise unknown("form", form, FIGURE_FORMS)
         return every_figure(self.rows, [row for row in self.rows if row.step is not None], form)
 
+    def plot(self, folder: str | Path = ".", form: str = "png") -> list[Path]:
+        """Write `figures` to files in a folder. Returns their paths. Raises also StoreError."""
+        drawn = self.figures(form)
+        paths = [Path(folder) / f"{name}.{form}" for name in drawn]
+        write_all(zip(paths, drawn.values(), strict=True))
+        return paths
+
     def __repr__(self) -> str:
         what = ", ".join(dict.fromkeys(f"{r.collective} {r.algorithm}".strip() for r in self.rows))
         return f"<MeasuredRows: {format_count(len(self.rows), 'row')}: {what or 'nothing'}>"
@@ -171,12 +178,18 @@ class MeasuredRows(Sequence[Measurement]):
 def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) -> MeasuredRows:
     """The rows of files or folders: Busbar's records, and logs of nccl-tests, OSU and IMB.
 
-    A list of paths is accepted as well. ``ranks``: the number of ranks, for logs that do not state
-    it. Raises ReportError.
+    A list of paths is accepted as well, and a pattern such as ``"*.log"``, which stands for the
+    files that it matches, by name. ``ranks``: the number of ranks, for logs that do not state it.
+    Raises ReportError.
     """
     if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
         raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
-    files = [one for path in paths for one in ([path] if isinstance(path, (str, Path)) else path)]
+    files: list[str | Path] = []
+    for path in paths:
+        if not isinstance(path, (str, Path, Iterable)):
+            raise Unsupported(f"busbar.load reads files, not {path!r}")
+        for one in [path] if isinstance(path, (str, Path)) else path:
+            files += _matching(one)
     if not files:
         raise ReportError("busbar.load: no file to read")
     readings = [read(path, ranks) for path in files]
@@ -188,6 +201,17 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
         ),
         (str(note) for one in readings for note in one.notes),
     )
+
+
+def _matching(path: str | Path) -> Sequence[str | Path]:
+    """The path, or the files that a pattern matches. Raises ReportError if there are none."""
+    if not any(mark in str(path) for mark in "*?[") or Path(path).exists():
+        return [path]
+    pattern = Path(path)
+    files = sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+    if not files:
+        raise ReportError(f"busbar.load: no file matches {path}")
+    return files
 
 
 def _best(winner: Winner, named: str) -> BestAlgorithm:

@@ -196,6 +196,8 @@ def _launches(
 
     ``of``: the beginning of messages. Raises Unsupported.
     """
+    if launcher is not None and not isinstance(launcher, str):
+        raise Unsupported(f"{of}: launcher is a command line such as 'srun', not {launcher!r}")
     usual = parsed(argv).threads or max(2, len(cores()))
     given: list[object] = [usual if ranks is None else ranks]
     if isinstance(ranks, Iterable) and not isinstance(ranks, str):
@@ -228,6 +230,8 @@ def _measure(
     ``name``: of the benchmark. ``argv_of``: the words of its command line for a number of ranks,
     which may name files that it writes to a folder. Raises as `run` does.
     """
+    if out is not None and not isinstance(out, (str, Path, Iterable)):
+        raise Unsupported(f"out is a file or several, not {out!r}")
     outs = [out] if isinstance(out, (str, Path)) else list(out or ())
     with folder_for_rows(elsewhere=several.elsewhere) as folder:
         rows = folder / "rows.jsonl"

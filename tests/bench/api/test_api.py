@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -33,11 +34,13 @@ from busbar.errors import (
     Unavailable,
     Unsupported,
 )
+from busbar.units import SIMULATED, format_seconds
+from collectives.schedule import catalogue
 from collectives.schedule.digest import digest
 from collectives.schedule.moves import moves
 from collectives.schedule.passes import pipeline, reverse, then
 from collectives.schedule.schedule import Schedule, Step
-from tests.conftest import REPO, Mpi, Run
+from tests.conftest import REPO, Mpi, Run, collectives_cli
 from tests.reports.runs import allreduce, changed, records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
@@ -131,6 +134,9 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"dtype": "float32", "op": "summ"}, "did you mean sum?"),
         ("step", {}, "busbar.step measures training steps"),
         ("allreduce", {"budget": "x"}, "budget: 'x'"),
+        ("allreduce", {"launcher": 5}, "launcher is a command line such as 'srun', not 5"),
+        ("allreduce", {"out": 5}, "out is a file or several, not 5"),
+        ("allreduce", {"algorithms": 5}, "names and functions are possible, not 5"),
         ("allreduce", {"arrival": "ramp:1", "sync": "barrier"}, "arrival needs sync window"),
         ("allreduce", {"algorithms": lambda n: None}, "'<lambda>' is no name"),
         ("allreduce", {"algorithms": [_ring]}, "a function is called ring"),
@@ -294,6 +300,13 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
         busbar.load()
     with pytest.raises(Unsupported, match="from 1, not 0"):
         busbar.load(path, ranks=0)
+    with pytest.raises(ReportError, match=r"no file matches .*\*.log"):
+        busbar.load(tmp_path / "*.log")
+    with pytest.raises(Unsupported, match="reads files, not 5"):
+        busbar.load(5)  # type: ignore[arg-type]
+    assert len(busbar.load(tmp_path / "*.jsonl")) == len(busbar.load([str(path)])) == len(rows)
+    plotted = rows.plot(tmp_path, "svg")
+    assert plotted and all(one.read_bytes().startswith(b"<?xml") for one in plotted)
     with pytest.raises(Unsupported, match="no form 'foo'; there are: svg"):
         rows.figures("foo")
 
@@ -344,6 +357,67 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert frame.attrs["units"]["busbw"] == "GB/s"
     none = rows[-1:].best()
     assert len(none) == 0 == len(none.frame()) and "no answer" in str(none)
+
+
+def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) -> None:
+    """Rule: `compare` gives the verdicts of `reports compare`, a line per row."""
+    pytest.importorskip("pandas")
+    sides = []
+    for side, factor in (("base", 1.0), ("new", 1.5)):
+        for n in range(5):
+            path = tmp_path / f"{side}{n}.jsonl"
+            times = [factor * (1e-3 + 1e-6 * ((7 * k + n) % 10)) for k in range(10)]
+            path.write_bytes(to_jsonl([allreduce("ring", 2, 1 << 20, times)]))
+        sides.append(busbar.load(tmp_path / f"{side}*.jsonl"))
+    (row,) = compared = busbar.compare(*sides)
+    assert row.verdict == "slower" and row.change == pytest.approx(1.5, rel=0.01)
+    assert row.p is not None and row.change_low and 1.4 < row.change_low < row.change
+    files = [[str(path) for path in sorted(tmp_path.glob(f"{side}*"))] for side in ("base", "new")]
+    shown = run(sys.executable, "-m", "reports", "compare", *files[0], "--", *files[1]).stdout
+    assert "NEW against BASE: 1 slower" in shown and shown.splitlines()[-1] in str(compared)
+    assert list(busbar.compare(*files).frame()["verdict"]) == ["slower"]
+    assert busbar.compare(sides[0][:1], sides[1][:1])[0].verdict == "cannot tell"
+    with pytest.raises(ReportError, match="no row of BASE"):
+        busbar.compare(sides[0], sides[1][:0])
+    with pytest.raises(Unsupported, match="noise is a share"):
+        busbar.compare(*sides, noise="1%")  # type: ignore[arg-type]
+
+
+def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
+    """Rule: `predict` and `simulate` give the figures of `collectives cost` and `simulate`."""
+    pytest.importorskip("pandas")
+    words = "cost ring,ps -c allreduce -n 4 -b 1M -e 1M --format json"
+    wanted = json.loads(collectives_cli(words)[1])["rows"]
+    times = busbar.predict(ranks=4, algorithms=["ring", "ps", _walk], sizes=["1M"])
+    assert [one.time_s for one in times[:2]] == [one["predicted_s"] for one in wanted]
+    assert [one.busbw_bytes_per_s for one in times[:2]] == [
+        one["busbw_bytes_per_s"] for one in wanted
+    ]
+    assert [one.best for one in times] == [True, False, False] and times[2].algorithm == "_walk"
+    assert times[2].steps == 6 and "no machine given (topology, fit)" in str(times)
+    assert len(busbar.predict("broadcast", ranks=6, sizes=["1K"]).frame()) == len(
+        catalogue.algorithms("broadcast")
+    )
+    simulated = busbar.simulate(machine="torus:2x2", algorithms=["ring", _walk], sizes=["1M"])
+    text = collectives_cli("simulate ring -c allreduce --machine torus:2x2 -b 1M")[1]
+    assert format_seconds(simulated[0].time_s, SIMULATED) in text and simulated[0].ranks == 4
+    one = simulated[1]
+    parts = one.posting_s + one.latency_s + one.wire_s + one.sharing_s + one.adding_s
+    assert one.algorithm == "_walk" and parts == pytest.approx(one.time_s) and one.exact
+    assert list(simulated.frame()["busbw"]) == pytest.approx(
+        [(line.busbw_bytes_per_s or 0) / 1e9 for line in simulated]
+    )
+    for call, said in (
+        (lambda: busbar.predict(ranks="4"), "ranks is one number"),  # type: ignore[arg-type]
+        (lambda: busbar.predict(sizes=[]), "0 sizes"),
+        (lambda: busbar.predict(algorithms="rng"), "did you mean ring?"),
+        (lambda: busbar.predict(algorithms=5), "not 5"),  # type: ignore[arg-type]
+        (lambda: busbar.predict(topology="none.txt"), "topology none.txt"),
+        (lambda: busbar.simulate(machine="torrus"), "no machine 'torrus'"),
+        (lambda: busbar.simulate(machine="torus:2x2", ranks=9), "places for 4 ranks, not for 9"),
+    ):
+        with pytest.raises(Unsupported, match=re.escape(said)):
+            call()
 
 
 def test_maps_and_picks(tmp_path: Path) -> None:
