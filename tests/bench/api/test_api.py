@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import re
 import signal
@@ -493,6 +494,20 @@ class TestListening:
         with launch.show_progress("allreduce", False) as heard:
             heard("busbar: 3 of 24 done, 5 s passed: x\n")
         assert len(shown) == 3
+
+
+def test_the_page_shows_what_a_user_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: docs/python.md prints what it shows. Here ranks are threads, which start sooner."""
+    for library in ("pandas", "matplotlib"):
+        pytest.importorskip(library)
+    monkeypatch.chdir(tmp_path)
+    for call in (running.run, running.step):
+        threads = partial(call, transport="inproc")
+        monkeypatch.setattr(busbar, call.__name__, threads, raising=False)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    page = str(REPO / "docs" / "python.md")
+    result = doctest.testfile(page, module_relative=False, optionflags=flags)
+    assert result.attempted > 15 and result.failed == 0
 
 
 @pytest.mark.thorough
