@@ -1,7 +1,7 @@
 """The modules that all our packages share, and the functions for Python programs and notebooks.
 
-``busbar.run``, ``busbar.load``, ``busbar.topology`` and ``busbar.pick`` are defined in other
-packages and loaded by name at first use. They print nothing and raise `busbar.errors`.
+``busbar.run``, ``busbar.load`` and the others in `_DOORS` are defined in other packages and loaded
+by name at first use. They print nothing and raise `busbar.errors`.
 ``busbar.bench``, ``busbar.reports`` and so on are aliases of our packages (`busbar.aliases`).
 """
 
@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 _DOORS = {
     "run": "bench.api.running:run",
+    "step": "bench.api.running:step",
+    "compare": "bench.api.comparing:compare",
+    "predict": "bench.api.predicting:predict",
+    "simulate": "bench.api.predicting:simulate",
     "load": "bench.api.measured:load",
     "topology": "bench.api.machine:topology",
     "pick": "bench.api.machine:pick",
 }
-__all__ = ["load", "pick", "run", "topology"]
+__all__ = ["compare", "load", "pick", "predict", "run", "simulate", "step", "topology"]
 install()
 
 

@@ -1,6 +1,10 @@
+from bench.api.comparing import compare as compare
 from bench.api.machine import pick as pick
 from bench.api.machine import topology as topology
 from bench.api.measured import load as load
+from bench.api.predicting import predict as predict
+from bench.api.predicting import simulate as simulate
 from bench.api.running import run as run
+from bench.api.running import step as step
 
 __version__: str

@@ -12,7 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from busbar.completion import completing
 from busbar.errors import BusbarError, Unsupported
@@ -182,12 +182,17 @@ class Parser(argparse.ArgumentParser):
             )
         return self._groups[key]
 
-    def words(self, values: Mapping[str, object], of: str = "") -> list[str]:
+    def words(
+        self,
+        values: Mapping[str, object],
+        of: str = "",
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> list[str]:
         """The command line that sets options to ``values``, given by the options' long names.
 
         A true value adds a switch; items of lists, ranges and arrays are joined by commas; None
         leaves the default. Raises Unsupported if no option has a name, or for a list without items;
-        ``of``: the beginning of these messages.
+        ``of``: the beginning of these messages; ``elsewhere``: see `unknown`.
         """
         known: dict[str, tuple[str, argparse.Action]] = {}
         for action in self._actions:
@@ -198,11 +203,13 @@ class Parser(argparse.ArgumentParser):
         for name, value in values.items():
             if name not in known:
                 shown = [one for one in known if known[one][1].help != argparse.SUPPRESS]
-                meant = _meant(name, shown) or ";"
+                near = (elsewhere or {}).get(name)
+                meant = f"; did you mean {near}?" if near else _meant(name, shown) or ";"
                 whose = f"{of}: " if of else ""
-                raise Unsupported(
-                    f"{whose}no option {name[:_SHOWN]!r}{meant} {self.prog} --help lists all"
+                every = (
+                    f"help({of}) and docs/options.md list" if of else f"{self.prog} --help lists"
                 )
+                raise Unsupported(f"{whose}no option {name[:_SHOWN]!r}{meant} {every} all")
             flag, action = known[name]
             if value is None:
                 continue
@@ -211,6 +218,12 @@ class Parser(argparse.ArgumentParser):
                 raise Unsupported(f"{of or flag}: {name} has no items")
             if action.nargs == 0:
                 words += [flag] if value else []
+            elif isinstance(action, argparse._AppendAction) or action.nargs == "+":
+                each = map(str, value) if _is_list(value) else [str(value)]
+                if action.nargs == "+":
+                    words += [flag, *each]
+                else:
+                    words += [f"{flag}={one}" for one in each]
             else:
                 words.append(f"{flag}={text}")
         return words
@@ -293,9 +306,11 @@ def _text(value: object) -> str:
         return str(int(value))
     if isinstance(value, type):  # such as numpy.float32
         return value.__name__
-    if isinstance(value, Iterable) and not isinstance(value, (str, Path)):
-        return ",".join(map(str, value))
-    return str(value)
+    return ",".join(map(str, value)) if _is_list(value) else str(value)
+
+
+def _is_list(value: object) -> TypeGuard[Iterable[object]]:
+    return isinstance(value, Iterable) and not isinstance(value, (str, Path))
 
 
 class _Version(argparse.Action):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bench.api import machine, measured
+from bench.api import comparing, machine, measured, predicting, results, running
 from bench.api.running import run
 from bench.cli.main import names
 from bench.options.options import PT2PT, make_parser
+from bench.steps.main import StepCommand
 from busbar import errors
 from busbar.cli import COMMANDS
 from busbar.commands import Command, CommandTable
@@ -26,7 +27,7 @@ PYTHON = PAGE.with_name("python.md")
 _REFERENCE = "## Reference\n"
 _WIDE = 88
 KEYWORDS = Path(__file__).parents[1] / "bench" / "api" / "keywords.py"
-KEYWORDS_HEAD = '''"""The options of a benchmark as keywords of `busbar.run`: ``make docs``."""
+KEYWORDS_HEAD = '''"""Options as keywords of `busbar.run` and `busbar.step`: ``make docs``."""
 
 from __future__ import annotations
 
@@ -39,6 +40,11 @@ Value = bool | str | int | float | Sequence[str | int | float]
 
 class Keywords(TypedDict, total=False):
     """Every option that `busbar.run` takes beside its own parameters; see docs/options.md."""
+'''
+STEP_KEYWORDS_HEAD = '''
+
+class StepKeywords(TypedDict, total=False):
+    """Every option that `busbar.step` takes beside its own parameters; see docs/options.md."""
 '''
 HEAD = """# Options of every command
 
@@ -90,19 +96,30 @@ def page() -> str:
 
 
 def keywords() -> str:
-    """The module of the keywords of `busbar.run`: every option but those that it names itself."""
-    own = inspect.signature(run).parameters
+    """The module of the keywords of `busbar.run` and `busbar.step`, as editors read it."""
+    lines = [KEYWORDS_HEAD]
+    lines += _keywords(map(make_parser, names()), run, ("algorithm", "quiet"))
+    lines.append(STEP_KEYWORDS_HEAD)
+    lines += _keywords([StepCommand.make_parser()], running.step, ("quiet", *running.NOT_STEP))
+    return "\n".join([*lines, ""])
+
+
+def _keywords(
+    every: Iterable[argparse.ArgumentParser],
+    function: Callable[..., object],
+    without: Sequence[str],
+) -> Iterator[str]:
+    """A line for each option that the function does not name itself, and that is not left out."""
+    own = inspect.signature(function).parameters
     options: dict[str, argparse.Action] = {}
-    for name in names():
-        for action in make_parser(name)._actions:
+    for parser in every:
+        for action in parser._actions:
             long = [flag for flag in action.option_strings if flag.startswith("--")]
             if long and action.help != argparse.SUPPRESS:
                 options.setdefault(long[-1][2:].replace("-", "_"), action)
-    lines = [KEYWORDS_HEAD]
     for name, action in sorted(options.items()):
-        if name not in own and name not in ("help", "version", "algorithm", "quiet"):
-            lines.append(f"    {name}: {'bool' if action.nargs == 0 else 'Value'}")
-    return "\n".join([*lines, ""])
+        if name not in own and name not in ("help", "version", *without):
+            yield f"    {name}: {'bool' if action.nargs == 0 else 'Value'}"
 
 
 def python_page() -> str:
@@ -110,10 +127,24 @@ def python_page() -> str:
     lines = [PYTHON.read_text(encoding="utf-8").partition(_REFERENCE)[0].rstrip(), ""]
     lines.append(_REFERENCE)
     lines += ["Made by `make docs` from the docstrings; `help(busbar.run)` shows the same.", ""]
-    for function in (run, measured.load, machine.topology, machine.pick):
+    for function in (
+        run,
+        measured.load,
+        comparing.compare,
+        running.step,
+        predicting.predict,
+        predicting.simulate,
+        machine.topology,
+        machine.pick,
+    ):
         lines += _entry("###", f"busbar.{function.__name__}", function)
     for made_by, cls in (
         ("`run` and `load`", measured.MeasuredRows),
+        ("`rows.best`", results.BestAlgorithm),
+        ("`compare`", comparing.ComparedRow),
+        ("`predict`", predicting.PredictedTime),
+        ("`simulate`", predicting.SimulatedTime),
+        ("`rows.best`, `compare`, `predict` and `simulate`", results.ResultTable),
         ("`topology`", machine.MachineMap),
         ("`pick`", machine.Picked),
     ):

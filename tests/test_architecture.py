@@ -140,8 +140,9 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "bench.api",
-        "busbar topology.* reports.readers reports.records reports.analysis reports.tables"
-        " reports.figures bench.launch bench.options bench.cli",
+        "busbar topology.* collectives.schedule collectives.formats collectives.predict"
+        " reports.readers reports.records reports.analysis reports.tables reports.figures"
+        " bench.launch bench.options bench.cli bench.steps",
     ),
     ("bench", "busbar bench.*"),
 )

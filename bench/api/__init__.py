@@ -1,1 +1,1 @@
-"""The API for Python programs and notebooks: run, load, topology, pick; exported by `busbar`."""
+"""The API for Python programs and notebooks: what `busbar` exports, such as run and load."""

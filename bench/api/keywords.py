@@ -1,4 +1,4 @@
-"""The options of a benchmark as keywords of `busbar.run`: ``make docs``."""
+"""Options as keywords of `busbar.run` and `busbar.step`: ``make docs``."""
 
 from __future__ import annotations
 
@@ -69,4 +69,40 @@ class Keywords(TypedDict, total=False):
     transport: Value
     tuning: Value
     wait_quiet: Value
+    warmup_iters: Value
+
+
+class StepKeywords(TypedDict, total=False):
+    """Every option that `busbar.step` takes beside its own parameters; see docs/options.md."""
+
+    affinity: Value
+    append: bool
+    batch: Value
+    budget: Value
+    compress: Value
+    compute_by: Value
+    cycle: Value
+    fit: Value
+    fusion: Value
+    host: Value
+    hostfile: Value
+    iters: Value
+    mpi_threads: Value
+    overlap: Value
+    overwrite: bool
+    per_rank: bool
+    precision: Value
+    problem: Value
+    rate: Value
+    rule: Value
+    scale: Value
+    seed: Value
+    servers: Value
+    straggler: Value
+    threads: Value
+    timeout: Value
+    topology: Value
+    trace: Value
+    transport: Value
+    tuning: Value
     warmup_iters: Value

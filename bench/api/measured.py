@@ -11,13 +11,16 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, overload
 
+from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import unknown
 from busbar.errors import MissingLibrary, ReportError, Unsupported
-from busbar.files import FIGURE_FORMS
+from busbar.files import FIGURE_FORMS, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size
+from reports.analysis.answer import answers, verdict
 from reports.analysis.cautions import warnings_of
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
+from reports.analysis.winners import Winner
 from reports.figures.every import every_figure
 from reports.figures.plot import figures
 from reports.readers.codec import with_steps
@@ -25,18 +28,13 @@ from reports.readers.frame import frame
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
 from reports.records.table import folded
-from reports.tables.scaling import answer
+from reports.tables.scaling import answer, best_lines
 from reports.tables.show import texts
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 _WIDTH = 100
-# Endings of column names, and their units. The first match counts.
-_UNITS = (
-    ("_bytes_per_s", "bytes/s"), ("_per_s", "1/s"), ("_bytes", "bytes"), ("_hz", "Hz"),
-    ("_j", "J"), ("_s", "s"),
-)  # fmt: skip
 # The first columns of a frame; the others follow in the order of the record.
 _FIRST = (
     "collective", "algorithm", "ranks", "size", "placement", "time_s", "algbw", "busbw", "wrong",
@@ -112,20 +110,25 @@ class MeasuredRows(Sequence[Measurement]):
         ``attrs["units"]`` maps columns to units.
         """
         table = frame(self.rows)
-        for name in ("algbw", "busbw"):
-            table[name] = table[f"{name}_bytes_per_s"] / 1e9
         if any(row.step is not None for row in self.rows):
             for name, values in _step_columns(self.rows).items():
                 table[name] = values
+        with_units(table)
         first = [name for name in _FIRST if name in table]
         ordered: DataFrame = table[[*first, *(name for name in table if name not in first)]]
-        units = {"algbw": "GB/s", "busbw": "GB/s", "size": "bytes"}
-        for column in map(str, ordered):
-            unit = next((unit for end, unit in _UNITS if column.endswith(end)), None)
-            if unit is not None:
-                units.setdefault(column, unit)
-        ordered.attrs["units"] = units
         return ordered
+
+    def best(self) -> ResultTable[BestAlgorithm]:
+        """The fastest algorithm at each size, by the same procedure as `answer`.
+
+        A line for each setting, number of ranks and size where the answer compares algorithms; none
+        for rows of one algorithm, or of one rank.
+        """
+        stretches = answers(self._together)
+        lines = [
+            _best(winner, one.name) for w in stretches.values() for one in w for winner in one.won
+        ]
+        return ResultTable(BestAlgorithm, lines, "\n".join(best_lines(self._together, _WIDTH)))
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
         """The plots that ``busbar reports plot`` writes: file content by name.
@@ -136,6 +139,13 @@ class MeasuredRows(Sequence[Measurement]):
         if form not in FIGURE_FORMS:
             raise unknown("form", form, FIGURE_FORMS)
         return every_figure(self.rows, [row for row in self.rows if row.step is not None], form)
+
+    def plot(self, folder: str | Path = ".", form: str = "png") -> list[Path]:
+        """Write `figures` to files in a folder. Returns their paths. Raises also StoreError."""
+        drawn = self.figures(form)
+        paths = [Path(folder) / f"{name}.{form}" for name in drawn]
+        write_all(zip(paths, drawn.values(), strict=True))
+        return paths
 
     def __repr__(self) -> str:
         what = ", ".join(dict.fromkeys(f"{r.collective} {r.algorithm}".strip() for r in self.rows))
@@ -168,12 +178,18 @@ class MeasuredRows(Sequence[Measurement]):
 def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) -> MeasuredRows:
     """The rows of files or folders: Busbar's records, and logs of nccl-tests, OSU and IMB.
 
-    A list of paths is accepted as well. ``ranks``: the number of ranks, for logs that do not state
-    it. Raises ReportError.
+    A list of paths is accepted as well, and a pattern such as ``"*.log"``, which stands for the
+    files that it matches, by name. ``ranks``: the number of ranks, for logs that do not state it.
+    Raises ReportError.
     """
     if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
         raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
-    files = [one for path in paths for one in ([path] if isinstance(path, (str, Path)) else path)]
+    files: list[str | Path] = []
+    for path in paths:
+        if not isinstance(path, (str, Path, Iterable)):
+            raise Unsupported(f"busbar.load reads files, not {path!r}")
+        for one in [path] if isinstance(path, (str, Path)) else path:
+            files += _matching(one)
     if not files:
         raise ReportError("busbar.load: no file to read")
     readings = [read(path, ranks) for path in files]
@@ -184,6 +200,41 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
             for row in with_steps(Path(path), one.rows)
         ),
         (str(note) for one in readings for note in one.notes),
+    )
+
+
+def _matching(path: str | Path) -> Sequence[str | Path]:
+    """The path, or the files that a pattern matches. Raises ReportError if there are none."""
+    if not any(mark in str(path) for mark in "*?[") or Path(path).exists():
+        return [path]
+    pattern = Path(path)
+    files = sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+    if not files:
+        raise ReportError(f"busbar.load: no file matches {path}")
+    return files
+
+
+def _best(winner: Winner, named: str) -> BestAlgorithm:
+    """A line of `MeasuredRows.best`; ``named``: the algorithm that the answer names."""
+    row = winner.row
+    return BestAlgorithm(
+        size=row.size or 0,
+        ranks=row.ranks or 0,
+        placement=row.placement,
+        algorithm=winner.name,
+        verdict=verdict(winner),
+        time_s=row.time_s or nan,
+        busbw_bytes_per_s=row.busbw_bytes_per_s,
+        next=winner.against,
+        ratio=winner.margin,
+        ratio_low=winner.low,
+        ratio_high=winner.high,
+        library_ratio=winner.library,
+        answer=named,
+        collective=row.collective,
+        dtype=row.dtype,
+        op=row.op,
+        root=row.root,
     )
 
 

@@ -1,16 +1,18 @@
-"""`run`: a benchmark as a function call. Its ranks are separate processes, as a command's are."""
+"""`run` and `step`: benchmarks as function calls. Ranks are separate processes, as a command's."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
+from bench.api.calls import Algorithm, as_words, function_name, listed, python_names
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
 from bench.launch.launch import (
@@ -19,7 +21,9 @@ from bench.launch.launch import (
     run_of_its_own,
     show_progress,
 )
-from bench.options.options import PT2PT, make_parser, parse
+from bench.options.options import PT2PT, RunOptions, make_parser, parse
+from bench.steps.main import StepCommand, check
+from bench.steps.options import StepOptions
 from busbar.arguments import unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.host import cores
@@ -31,9 +35,17 @@ from reports.analysis.cautions import is_in_brief
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from bench.api.keywords import Keywords
+    from bench.api.keywords import Keywords, StepKeywords
 
 _STEPS = "step"
+# What an option may be called elsewhere.
+_ELSEWHERE = {
+    "begin": "minbytes", "start": "minbytes", "end": "maxbytes", "stop": "maxbytes",
+    "factor": "stepfactor", "iterations": "iters", "warmup": "warmup_iters", "nranks": "ranks",
+    "type": "dtype", "algo": "algorithms",
+}  # fmt: skip
+#: Options of the command that print or draw, or that start no ranks.
+NOT_STEP = ("join", "json", "learners", "plot", "sweep")
 
 _ERRORS: Mapping[int, type[BusbarError]] = {
     BAD: Unsupported,
@@ -46,7 +58,7 @@ def run(
     collective: str = "allreduce",
     *,
     ranks: int | str | Sequence[int] | None = None,
-    algorithms: str | Sequence[str] | None = None,
+    algorithms: Algorithm | Sequence[Algorithm] | None = None,
     sizes: Sequence[int | str] | None = None,
     dtype: str | Sequence[str] | None = None,
     out: str | Path | Sequence[str | Path] | None = None,
@@ -57,21 +69,24 @@ def run(
     """Measure a collective. Returns the rows, and prints nothing.
 
     ``ranks``: ranks on this host (default: one for each core), or several counts to measure in
-    turn. ``algorithms``: as for ``-A``. ``sizes``: bytes, or text such as ``"64K"`` (default: 1 MB
-    to 1 GB). ``dtype``: as ``datatype``. ``out``: a file, or several, to write the records to.
+    turn. ``algorithms``: as for ``-A``, and functions of a rank count that return a Schedule, which
+    is proven here before anything starts. ``sizes``: bytes, or text such as ``"64K"`` (default: 1
+    MB to 1 GB). ``dtype``: as ``datatype``. ``out``: a file, or several, to write the records to.
     ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which must start as many ranks
     as are given. ``progress``: shows a bar in a notebook or on a terminal, unless False. Other
     keywords are the command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``.
 
-    Raises Unsupported for invalid options, Unavailable if something needed is missing, RankFailure
-    if a rank was lost. Rows with wrong results are returned too, and counted in ``wrong``.
+    Raises Unsupported for invalid options, ScheduleError if a function's schedule is wrong,
+    Unavailable if something needed is missing, RankFailure if a rank was lost. Rows with wrong
+    results are returned too, and counted in ``wrong``.
     """
     if launched() is not None:
         raise Unsupported("busbar.run starts ranks of its own; call it without mpirun")
-    if collective in (PT2PT, _STEPS):
+    if collective == _STEPS:
+        raise Unsupported("busbar.run measures collectives; busbar.step measures training steps")
+    if collective == PT2PT:
         raise Unsupported(
-            f"busbar.run: {collective} is a command: busbar {collective} --out FILE,"
-            " then busbar.load(FILE)"
+            "busbar.run: pt2pt is a command: busbar pt2pt --out FILE, then busbar.load(FILE)"
         )
     if collective not in names():
         raise unknown("collective", str(collective), names())
@@ -84,39 +99,153 @@ def run(
             if more.get(of_command) is not None:
                 raise Unsupported(f"busbar.run: {name} excludes {of_command}; give one of them")
             more[of_command] = value
-    outs = [out] if isinstance(out, (str, Path)) else list(out or ())
-    argv = make_parser(collective).words(more, "busbar.run")
-    usual = max(2, len(cores()))
+    chosen = [] if algorithms is None else listed(algorithms)
+    functions = [one for one in chosen if callable(one)]
+    if functions:
+        more["algorithm"] = [
+            f"{function_name(one, collective)}=./" if callable(one) else one for one in chosen
+        ]
+    parser = make_parser(collective)
+    with python_names(parser):
+        argv = parser.words(more, "busbar.run", _ELSEWHERE)
+        several = _launches(
+            lambda words: parse(words, collective), argv, ranks, launcher, "busbar.run"
+        )
+        if functions and several.unknown:
+            raise Unsupported(
+                "algorithms: a function needs the number of ranks; give ranks= beside launcher="
+            )
+        root = parse(argv, collective).root
+        if functions and root is None:
+            raise Unsupported("root all: an algorithm that is a function has one root; give root=0")
+
+        def argv_of(count: int, folder: Path) -> list[str]:
+            if not functions:
+                return argv
+            words = as_words(chosen, collective, count, root or 0, folder)
+            return parser.words({**more, "algorithm": words}, "busbar.run")
+
+        with TemporaryDirectory() as folder:  # proven before anything starts
+            for count in several.counts if functions else ():
+                argv_of(count, Path(folder))
+        return _measure(collective, several, argv_of, out, progress)
+
+
+def step(
+    model: str | Path = "resnet50",
+    *,
+    ranks: int | str | Sequence[int] | None = None,
+    update: str | Sequence[str] | None = None,
+    compute: str | None = None,
+    out: str | Path | Sequence[str | Path] | None = None,
+    launcher: str | None = None,
+    progress: bool | None = None,
+    **options: Unpack[StepKeywords],
+) -> MeasuredRows:
+    """Measure training steps of a model, as ``busbar step`` does. Returns a row for each update.
+
+    ``model``: a name, or a .csv or .json file. ``update``: as ``--update``, such as ``"ring"`` or
+    ``["ring", "async"]`` (default: ring and library). ``compute``: the distribution of a rank's
+    compute time, such as ``"fixed:50"`` in milliseconds. ``ranks``, ``out``, ``launcher``,
+    ``progress`` and what is raised: as for `run`. Other keywords are the command's options.
+
+    A row has the exposed, compute and exchange times in ``row.step``; ``frame()`` has their medians
+    in seconds, and samples per second.
+    """
+    if launched() is not None:
+        raise Unsupported("busbar.step starts ranks of its own; call it without mpirun")
+    for name in NOT_STEP:
+        if options.get(name):
+            raise Unsupported(f"busbar.step has no {name}; use the command busbar step")
+    if "list" in (model, update):
+        raise Unsupported("busbar.step measures; busbar step --model list lists models")
+    more: dict[str, object] = {"update": update, "compute": compute, **options}
+    if options.get("problem") is None or model != "resnet50":
+        more["model"] = model
+    parser = StepCommand.make_parser(prog="busbar step")
+    with python_names(parser, {}):
+        argv = parser.words(more, "busbar.step")
+
+        def parsed(words: Sequence[str]) -> StepOptions:
+            asked = StepCommand.parse(words, parser)
+            for count in asked.rank_list:
+                check(asked, count)
+            return asked
+
+        several = _launches(parsed, argv, ranks, launcher, "busbar.step")
+        return _measure(_STEPS, several, lambda count, folder: argv, out, progress)
+
+
+class _Launches(NamedTuple):
+    """The launches of a call. ``unknown``: True if the launcher decides the number of ranks."""
+
+    counts: list[int]
+    launcher: str | None
+    elsewhere: bool
+    unknown: bool
+
+
+def _launches(
+    parsed: Callable[[Sequence[str]], RunOptions],
+    argv: Sequence[str],
+    ranks: int | str | Iterable[int] | None,
+    launcher: str | None,
+    of: str,
+) -> _Launches:
+    """Check the options for every number of ranks, before anything is started.
+
+    ``of``: the beginning of messages. Raises Unsupported.
+    """
+    if launcher is not None and not isinstance(launcher, str):
+        raise Unsupported(f"{of}: launcher is a command line such as 'srun', not {launcher!r}")
+    usual = parsed(argv).threads or max(2, len(cores()))
     given: list[object] = [usual if ranks is None else ranks]
     if isinstance(ranks, Iterable) and not isinstance(ranks, str):
         given = list(ranks)
     if not given:
-        raise Unsupported("busbar.run: ranks has no items")
+        raise Unsupported(f"{of}: ranks has no items")
     counts: list[int] = []
     elsewhere = launcher is not None
-    for text in map(str, given):  # all of them before anything is started
-        parsed = parse([*argv, "--ranks", text], collective)
-        counts += parsed.rank_list
-        elsewhere |= parsed.on_hosts
+    for text in map(str, given):
+        options = parsed([*argv, "--ranks", text])
+        counts += options.rank_list
+        elsewhere |= options.on_hosts
     fixed = launcher is not None and "{ranks}" not in launcher
     if fixed and len(counts) > 1:
         raise Unsupported(
-            f"busbar.run: {launcher} starts the same ranks for every count; write {{ranks}} in it"
+            f"{of}: {launcher} starts the same ranks for every count; write {{ranks}} in it"
         )
-    known = ranks is not None or not fixed
-    with folder_for_rows(elsewhere=elsewhere) as folder:
+    return _Launches(counts, launcher, elsewhere, ranks is None and fixed)
+
+
+def _measure(
+    name: str,
+    several: _Launches,
+    argv_of: Callable[[int, Path], Sequence[str]],
+    out: str | Path | Sequence[str | Path] | None,
+    progress: bool | None,
+) -> MeasuredRows:
+    """Start the launches one after the other, and return the rows of all.
+
+    ``name``: of the benchmark. ``argv_of``: the words of its command line for a number of ranks,
+    which may name files that it writes to a folder. Raises as `run` does.
+    """
+    if out is not None and not isinstance(out, (str, Path, Iterable)):
+        raise Unsupported(f"out is a file or several, not {out!r}")
+    outs = [out] if isinstance(out, (str, Path)) else list(out or ())
+    with folder_for_rows(elsewhere=several.elsewhere) as folder:
         rows = folder / "rows.jsonl"
         notes: list[str] = []
-        for count in counts:
+        for count in several.counts:
             files = [f"--out={rows}", f"--after={rows}", *(f"--out={one}" for one in outs)]
-            title = f"{collective}, {format_count(count, 'rank')}" if known else collective
+            title = name if several.unknown else f"{name}, {format_count(count, 'rank')}"
             with show_progress(title, progress) as on_line:
                 ended = run_of_its_own(
-                    [f"bench.{collective}"],
+                    [f"bench.{name}"],
                     count,
-                    [*argv, *files],
-                    command=launcher,
-                    check_ranks=known,
+                    [*argv_of(count, folder), *files],
+                    command=several.launcher,
+                    check_ranks=not several.unknown,
                     on_line=on_line,
                     stdout=subprocess.DEVNULL,
                 )

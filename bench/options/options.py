@@ -6,6 +6,7 @@ Each option is one field of a class. Values that follow from several options are
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -51,15 +52,19 @@ TRANSFERS = (TWO_SIDED, "put", "get")
 
 @dataclass(frozen=True)
 class Choice:
-    """A contender: an algorithm with parameters, one of `BESIDE`, or ``auto`` (by tuning file)."""
+    """A contender: an algorithm with parameters, one of `BESIDE`, or ``auto`` (by tuning file).
+
+    ``shown``: what rows of a file are called, if not by the file's name.
+    """
 
     name: str
     parameters: tuple[tuple[str, object], ...] = ()
+    shown: str = ""
 
     @property
     def label(self) -> str:
-        """The name as on the command line: ``double_tree:segments=4``."""
-        return ":".join([self.name, *(f"{k}={_show(v)}" for k, v in self.parameters)])
+        """The name in rows, as on the command line: ``double_tree:segments=4``."""
+        return self.shown or ":".join([self.name, *(f"{k}={_show(v)}" for k, v in self.parameters)])
 
 
 @dataclass(frozen=True)
@@ -619,7 +624,8 @@ class CollectiveOptions(Options):
     algorithm: str | None = option(
         "-A --algorithm NAMES  names joined by commas, each with :key=value if it has parameters;"
         " library (MPI's or NCCL's own); worksharing (all processes share the work of all ranks);"
-        " auto (as tuned); all (default ring,library; on GPUs tree, torus and ps, too)",
+        " auto (as tuned); NAME=FILE (a schedule's file); all (default ring,library; on GPUs tree,"
+        " torus and ps, too)",
         title="what is measured",
         action=JoinLists,
     )
@@ -723,7 +729,10 @@ def _show(value: object) -> str:
 
 
 def parse_choice(text: str) -> Choice:
-    """``double_tree:segments=4`` as a Choice. Raises Unsupported if it is malformed."""
+    """``double_tree:segments=4`` or ``NAME=FILE`` as a Choice. Raises Unsupported if malformed."""
+    shown, equals, file = text.strip().partition("=")
+    if equals and re.fullmatch(r"\w+", shown, re.ASCII) and is_file(file):
+        return Choice(file, shown=shown)
     name, parameters = catalogue.parse(text.strip())
     return Choice(name, tuple(parameters.items()))
 
@@ -738,6 +747,8 @@ def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, 
         return tuple(map(Choice, (*ours, "library")))
     chosen = tuple(map(parse_choice, types.split_names(text)))
     for choice in chosen:
+        if choice.shown in _known(collective):
+            raise Unsupported(f"-A {choice.shown}=: an algorithm of Busbar is called so")
         listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
         if not (listed or "+" in choice.name or is_file(choice.name)):
             theirs = dict.fromkeys(("nccl", "mpi", "rccl"), "library")

@@ -14,6 +14,7 @@ from busbar.files import write_all
 from busbar.options import option
 from busbar.units import MOST_BYTES, format_bytes
 from collectives.commands.command import ScheduleOptions, parse_rank_count
+from collectives.formats import own
 from collectives.formats.export import export
 from collectives.formats.load import build, is_file, prove_file
 from collectives.formats.msccl import MOST_GPUS, PROTOCOLS, parse, write
@@ -28,7 +29,7 @@ from collectives.schedule.schedule import Schedule
 # As many as NCCL has.
 _MOST_CHANNELS = 64
 # The most messages of a schedule to write; fewer for MSCCL, whose file is also proven.
-_MOST_MOVES: Mapping[str, float] = {"chakra": 4e6, "goal": 4e6, "msccl": 5e5}
+_MOST_MOVES: Mapping[str, float] = {"chakra": 4e6, "goal": 4e6, "msccl": 5e5, "busbar": 5e5}
 _REPORT_EVERY_S = 2.0
 _PLACEMENTS: Mapping[str, bool | None] = {"both": None, "in": True, "out": False}
 
@@ -59,7 +60,7 @@ class ImportCommand(Command):
 
 
 class ExportCommand(ScheduleOptions, Command):
-    """Write a schedule as MSCCL XML, GOAL or Chakra execution traces."""
+    """Write a schedule as MSCCL XML, GOAL, Chakra execution traces, or as Busbar keeps it."""
 
     name: str = option("NAME  an algorithm, perhaps chain:segments=4; or a file")
     collective: str | None = option(
@@ -119,6 +120,9 @@ def _files(
         for note in prove(parse(text, "export")).notes:
             print(f"note: {note}", file=sys.stderr)
         yield "", text
+        return
+    if options.format == "busbar":
+        yield "", own.write(schedule, layout.spec, layout.root)
         return
     ranks = turns(schedule, layout, options.bytes)
     if options.format == "goal":

@@ -291,7 +291,8 @@ class _Converter:
             self.flying[v] = _Flight(self.levels.book(into), chunk, line)
 
 
-def _proven(schedule: Schedule, where: Layout) -> Schedule:
+def proven(schedule: Schedule, where: Layout) -> Schedule:
+    """The schedule, proven in every placement of its collective. Raises ScheduleError."""
     for in_place in (False, True)[: 1 + where.spec.in_place]:
         verify(schedule, where.spec, root=where.root, in_place=in_place)
     return schedule
@@ -308,7 +309,7 @@ def convert(algorithm: Algorithm, proof: Proof | None = None) -> Schedule:
     for staged, copied in product((False, True), repeat=2):
         converter = _Converter(algorithm, proof, staged=staged, copied=copied)
         try:
-            schedule = _proven(converter.run(), proof.layout)
+            schedule = proven(converter.run(), proof.layout)
         except ScheduleError as error:
             reason = str(error)
         else:

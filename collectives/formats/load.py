@@ -1,6 +1,7 @@
 """Build an algorithm's schedule by name, or from the file of an algorithm (``-A FILE``).
 
-A file is MSCCL's XML or an execution plan of MSCCL++ (JSON); its first character decides.
+A file is MSCCL's XML, an execution plan of MSCCL++ (JSON), or a schedule of Busbar's own (JSON);
+how its text begins decides.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import NamedTuple
 from busbar import files
 from busbar.errors import ScheduleError, Unsupported
 from busbar.terminal import make_printable
-from collectives.formats import msccl, mscclpp, mscclpp_prove
-from collectives.formats.convert import convert
+from collectives.formats import msccl, mscclpp, mscclpp_prove, own
+from collectives.formats.convert import convert, proven
 from collectives.formats.msccl import MOST_BYTES, Algorithm, MscclError
 from collectives.formats.mscclpp import ExecutionPlan
+from collectives.formats.own import StoredSchedule
 from collectives.formats.proof import chunk_layout, prove
 from collectives.schedule import catalogue
 from collectives.schedule.layout import Layout
@@ -41,9 +43,12 @@ class ProvenFile(NamedTuple):
     summary: list[str]
 
 
-def _parse(path: Path) -> Algorithm | ExecutionPlan:
-    """Parse a file. Raises MscclError if its format is neither MSCCL's nor MSCCL++'s."""
+def _parse(path: Path) -> Algorithm | ExecutionPlan | StoredSchedule:
+    """Parse a file. Raises MscclError if it has none of the formats."""
     text = files.read(path, MOST_BYTES, MscclError)
+    if own.recognises(text):
+        with _naming(path):
+            return own.parse(text, str(path))
     if mscclpp.recognises(text):
         return mscclpp.parse(text, str(path))
     return msccl.parse(text, str(path))
@@ -65,12 +70,14 @@ def _naming(path: Path, what: str = "") -> Iterator[None]:
 def prove_file(path: Path) -> ProvenFile:
     """Read and prove a file.
 
-    Raises MscclError for a file of neither format, ScheduleError if the algorithm is wrong, and
+    Raises MscclError for a file of no known format, ScheduleError if the algorithm is wrong, and
     Unsupported if it cannot be proven. All messages name the file.
     """
     parsed = _parse(path)
     if isinstance(parsed, Algorithm):
         return _proven_algorithm(path, parsed)
+    if isinstance(parsed, StoredSchedule):
+        return _proven_schedule(path, parsed)
     counts = ", ".join(f"{n} {name}" for name, n in parsed.counts().most_common())
     few = ", ".join(f"{n} {name}" for name, n in parsed.counts().most_common(_MOST_NAMED))
     what = f"an execution plan of MSCCL++ for {parsed.collective} on {parsed.ngpus} gpus ({few}): "
@@ -106,6 +113,18 @@ def _proven_algorithm(path: Path, algorithm: Algorithm) -> ProvenFile:
     return ProvenFile(proof.layout, schedule, _summary(head, placements, proof.notes))
 
 
+def _proven_schedule(path: Path, stored: StoredSchedule) -> ProvenFile:
+    with _naming(path):
+        schedule = proven(*stored)
+    what = stored.layout.spec
+    head = (
+        f"{path}: {schedule.name or 'unnamed'}: schedule of Busbar, {what.name} on"
+        f" {schedule.nranks} ranks, {schedule.nchunks} chunks, {len(schedule.steps)} steps"
+    )
+    placements = "out of place and in place" if what.in_place else "out of place"
+    return ProvenFile(stored.layout, lambda: schedule, _summary(head, placements, ()))
+
+
 def _summary(head: str, placements: str, notes: tuple[str, ...]) -> list[str]:
     proven = f"proven {placements}: the result is right, free of deadlocks and races"
     return [head, proven, *(f"note: {note}" for note in notes)]
@@ -115,6 +134,8 @@ def load_layout(path: Path) -> Layout:
     """The layout of the collective that a file states. Raises as `prove_file` does."""
     parsed = _parse(path)
     with _naming(path):
+        if isinstance(parsed, StoredSchedule):
+            return parsed.layout
         if isinstance(parsed, ExecutionPlan):
             return mscclpp_prove.layout(parsed)
         return chunk_layout(parsed)

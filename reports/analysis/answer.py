@@ -275,6 +275,18 @@ def _may_be_either(low: float, high: float) -> bool:
     return _tells_nothing(low, high) or (low < 1 / _NEAR and high > _NEAR)
 
 
+def verdict(winner: Winner) -> str:
+    """How sure a winner is, in the words of `sentence`; ``alone`` without a competitor."""
+    if winner.margin is None:
+        return "alone"
+    if winner.low is not None and winner.high is not None:
+        if _tells_nothing(winner.low, winner.high):
+            return _CANNOT_TELL
+        if winner.sure:
+            return "fastest"
+    return "may be no faster"
+
+
 def cell(name: str, winner: Winner) -> tuple[str, str]:
     """A cell of a map: the algorithm to use (see `decided`), and its figure with the margin."""
     if winner.margin is None:

@@ -148,6 +148,18 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     return lines
 
 
+def best_lines(rows: Sequence[Measurement], width: int) -> list[str]:
+    """The fastest at each size (`answers`) as lines: a table for each group, a line per size."""
+    lines = wrap(alone(rows), width, subsequent_indent=_GAP)
+    for what, ranges in answers(rows).items():
+        lines += [""] * bool(lines) + wrap(f"the fastest of {what}, at each size", width)
+        each = [Stretch(winner.name, (winner,)) for one in ranges for winner in one.won]
+        lines += _ranges(each, width)
+        if _KEY not in lines and not all(one.sure for one in each):
+            lines.append(_KEY)
+    return lines or ["no answer: at no size were several algorithms measured"]
+
+
 def conclusion_lines(rows: Sequence[Measurement], width: int) -> list[str]:
     """`conclusions` as lines, at most ``width`` wide unless names are longer."""
     return [

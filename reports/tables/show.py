@@ -175,9 +175,16 @@ def busbw_texts(rows: Sequence[Measurement]) -> list[str]:
 
 def texts(rows: Sequence[Measurement], width: int, ascii_only: bool = False) -> list[str]:
     """`tables` as lines of text."""
+    return lines_of(tables(rows, width, ascii_only), width, ascii_only)
+
+
+def lines_of(
+    shown_tables: Iterable[RenderedTable], width: int, ascii_only: bool = False
+) -> list[str]:
+    """Tables as lines of text, each below its heading."""
     out = io.TextIOWrapper(io.BytesIO(), "ascii" if ascii_only else "utf-8", "replace")
     screen = open_console(file=out, width=width, color_system=None, highlight=False, emoji=False)
-    for shown in tables(rows, width, ascii_only):
+    for shown in shown_tables:
         screen.print(shown.heading, markup=False, soft_wrap=True)
         screen.print(shown.table)
         if shown.footnote:

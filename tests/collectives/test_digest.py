@@ -1,14 +1,21 @@
-"""A schedule's fingerprint: equal for equal moves, different for different ones."""
+"""A schedule's fingerprint, and the file that keeps all of it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.schedule.catalogue import build
+from busbar.errors import Unsupported
+from collectives.formats import own
+from collectives.formats.load import load
+from collectives.schedule.catalogue import build, spec
 from collectives.schedule.digest import digest
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
+from tests.collectives.cases import PAIRS
+from tests.conftest import collectives_cli
 
 RANKS = st.integers(0, 3)
 SLOTS = st.builds(Slot, st.sampled_from(Buffer), st.integers(0, 3), st.just(1))
@@ -30,3 +37,37 @@ def test_every_shape_and_algorithm_has_its_own() -> None:
     """Rule: algorithms that move different things, and one on other ranks, are told apart."""
     built = [build("allreduce", name, n) for name in ("ring", "tree", "ps") for n in (4, 5)]
     assert len(set(map(digest, built))) == len(built)
+
+
+@pytest.mark.parametrize(("collective", "name"), PAIRS)
+def test_a_schedule_file_keeps_every_step(collective: str, name: str) -> None:
+    """Rule: a schedule that is written and read has the same digest: same steps, moves, scratch."""
+    built = build(collective, name, 8)
+    stored = own.parse(own.write(built, spec(collective)))
+    assert digest(stored.schedule) == digest(built) and stored.schedule.name == name
+
+
+def test_a_schedule_file_is_proven_as_any_other(tmp_path: Path) -> None:
+    """Rule: export writes it, verify proves it; a wrong or damaged one is refused in one line."""
+    path = tmp_path / "chain.json"
+    command = "export chain:segments=4 -c broadcast -n 4 -F busbar -o"
+    assert collectives_cli(*command.split(), str(path))[0] == 0
+    status, out, _ = collectives_cli("verify", str(path))
+    assert status == 0 and "chain: schedule of Busbar, broadcast on 4 ranks" in out
+    assert digest(load(path, "broadcast", 4)) == digest(build("broadcast", "chain", 4, segments=4))
+    text = path.read_bytes()
+    for old, new, said, status in (
+        (b'"ranks":4', b'"ranks":0', "no schedule of Busbar", 2),
+        (b'"root":0', b'"root":4', "root 4 is no rank", 2),
+        (b'"chunks":4', b'"chunks":0', "chunks", 1),
+        (b"[[[0,0,", b"[[[9,0,", "rank 9 of 4", 1),
+        (b"broadcast", b"broadcost", "did you mean broadcast?", 2),
+        (b"]]]}", b"]]]", "no schedule of Busbar", 2),
+    ):
+        path.write_bytes(text.replace(old, new, 1))
+        code, out, err = collectives_cli("verify", str(path))
+        assert (code, len((out + err).splitlines())) == (status, 1), (said, out, err)
+        assert said in out + err
+    path.write_bytes(text)
+    with pytest.raises(Unsupported, match="it is for ranks 4, not 5"):
+        load(path, "broadcast", 5)

@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from bench.run import tuning_file as tuning
+from collectives.formats import own
 from collectives.formats.msccl import write
 from collectives.predict import machine as costs
 from collectives.predict.fit import dump_fit
+from collectives.schedule.catalogue import build, spec
 from reports.exports.formats import CsvLines, nccl_json
 from reports.readers.codec import to_json, to_jsonl
 from reports.readers.own_exports import to_parquet
@@ -82,6 +84,14 @@ def mscclpp() -> list[bytes]:
     """Execution plans of MSCCL++, right ones and one with an operation that is not known."""
     made = [mscclpp_files.dumped(plan(3)) for plan in mscclpp_files.MADE.values()]
     return [*made, made[0].replace(b'"rres"', b'"glres"')]
+
+
+def schedules() -> list[bytes]:
+    """Schedule files of Busbar: with scratch, and with several segments."""
+    built = (build("reduce", "binomial", 3), build("broadcast", "chain", 3, segments=2))
+    return [
+        own.write(one, spec(what)) for one, what in zip(built, ("reduce", "broadcast"), strict=True)
+    ]
 
 
 def fits() -> list[bytes]:

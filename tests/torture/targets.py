@@ -24,7 +24,8 @@ from bench.run.contenders import read_counts
 from busbar import cpulist, units
 from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives.execution.nccl import debug_log
-from collectives.formats import msccl, mscclpp, mscclpp_prove
+from collectives.formats import msccl, mscclpp, mscclpp_prove, own
+from collectives.formats.convert import proven
 from collectives.formats.proof import prove
 from collectives.predict import nccl
 from collectives.predict.fit import load_fit, read_fit
@@ -188,6 +189,7 @@ def _targets() -> dict[str, Target]:
         "records": (_own, seeds.records),
         "msccl": (lambda data: void(prove(msccl.parse(data))), seeds.msccl),
         "mscclpp": (lambda data: void(mscclpp_prove.prove(mscclpp.parse(data))), seeds.mscclpp),
+        "schedule": (lambda data: void(proven(*own.parse(data))), seeds.schedules),
         "fit": (partial(_text, load_fit), seeds.fits),
         "fit-file": (partial(_path, read_fit), seeds.fits),
         "rules": (lambda data: void(tuning.parse(data, Path("rules.json"))), seeds.tuned),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
 import json
+import re
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import busbar
-from bench.api import running
+from bench.api import calls, running
 from bench.api.measured import MeasuredRows
 from bench.launch import child, launch
 from bench.launch.child import Ended
@@ -23,11 +27,50 @@ from bench.launch.launch import RunProgress, error_messages, parse_progress
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from busbar.aliases import ROOMS
-from busbar.errors import ProbeError, RankFailure, ReportError, Unavailable, Unsupported
-from tests.conftest import REPO, Mpi, Run
-from tests.reports.runs import changed, records, to_jsonl
+from busbar.errors import (
+    ProbeError,
+    RankFailure,
+    ReportError,
+    ScheduleError,
+    Unavailable,
+    Unsupported,
+)
+from busbar.units import SIMULATED, format_seconds
+from collectives.schedule import catalogue
+from collectives.schedule.digest import digest
+from collectives.schedule.moves import moves
+from collectives.schedule.passes import pipeline, reverse, then
+from collectives.schedule.schedule import Schedule, Step
+from tests.conftest import REPO, Mpi, Run, collectives_cli
+from tests.reports.runs import allreduce, changed, records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
+
+
+def _walk(n: int) -> Schedule:
+    """An all-reduce of our own: docs/add-an-algorithm.md."""
+    up = Schedule(n, 1, tuple(Step.fixed(moves(i, i + 1, 0, reduce=True)) for i in range(n - 1)))
+    return then(up, reverse(up))
+
+
+def _half(n: int) -> Schedule:
+    """An all-reduce whose last step is missing."""
+    return replace(_walk(n), steps=_walk(n).steps[:-1])
+
+
+def _ring(n: int) -> Schedule:
+    return _walk(n)
+
+
+_ring.__name__ = "ring"
+
+
+def _nothing(n: int) -> None:
+    """A function that returns no schedule."""
+
+
+def _chain(n: int, k: int) -> Schedule:
+    return pipeline(_walk(n), k)
 
 
 def test_importing_it_is_instant(run: Run) -> None:
@@ -37,7 +80,7 @@ def test_importing_it_is_instant(run: Run) -> None:
         "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}), dir(busbar))"
     )
     done = run(sys.executable, "-c", code)
-    listed = ["__doc__", "__version__", "errors", *ROOMS, "load", "pick", "run"]
+    listed = [*{*busbar.__all__, *ROOMS}, "__doc__", "__version__", "errors"]
     assert done.stdout == f"['busbar'] {sorted(listed)}\n", done
     with pytest.raises(AttributeError, match="no attribute 'runn'"):
         _ = busbar.runn
@@ -71,10 +114,11 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("all_reduce", {}, "did you mean allreduce?"),
         ("allreduce", {"algorithms": "rign"}, "did you mean ring?"),
         ("allreduce", {"sizes": ["1Q"]}, "'1Q' is no size"),
-        ("allreduce", {"sizes": [8], "minbytes": "8"}, "--sizes excludes"),
+        ("allreduce", {"sizes": [8], "minbytes": "8"}, "sizes excludes minbytes, maxbytes, stepf"),
         ("allreduce", {"placment": "out"}, "did you mean placement?"),
         ("allreduce", {"min_size": "8"}, "did you mean sizes or minbytes?"),
-        ("allreduce", {"begin": "8"}, "no option 'begin'; python -m"),
+        ("allreduce", {"begin": "8"}, "did you mean minbytes? help(busbar.run) and"),
+        ("allreduce", {"end": "8"}, "did you mean maxbytes?"),
         ("allreduce", {"help": True}, "no option 'help'"),
         ("allreduce", {"ranks": [2, 0]}, "0 ranks; at least 1"),
         ("allreduce", {"ranks": "2,two"}, "'two': that is no whole number"),
@@ -89,7 +133,19 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"algorithms": "ring", "algorithm": "tree"}, "algorithms excludes algorithm"),
         ("allreduce", {"dtype": "float32", "datatype": "half"}, "dtype excludes datatype"),
         ("allreduce", {"dtype": "float32", "op": "summ"}, "did you mean sum?"),
-        ("step", {}, "busbar step --out FILE, then busbar.load(FILE)"),
+        ("step", {}, "busbar.step measures training steps"),
+        ("allreduce", {"budget": "x"}, "budget: 'x'"),
+        ("allreduce", {"launcher": 5}, "launcher is a command line such as 'srun', not 5"),
+        ("allreduce", {"out": 5}, "out is a file or several, not 5"),
+        ("allreduce", {"algorithms": 5}, "names and functions are possible, not 5"),
+        ("allreduce", {"arrival": "ramp:1", "sync": "barrier"}, "arrival needs sync window"),
+        ("allreduce", {"algorithms": lambda n: None}, "'<lambda>' is no name"),
+        ("allreduce", {"algorithms": [_ring]}, "a function is called ring"),
+        ("allreduce", {"algorithms": [_walk, _walk]}, "two functions are called _walk"),
+        ("allreduce", {"algorithms": _nothing}, "_nothing(2) returned NoneType, not a Schedule"),
+        ("allreduce", {"algorithms": _chain}, "_chain(2): missing a required argument: 'k'"),
+        ("allreduce", {"algorithms": _walk, "launcher": "srun"}, "give ranks= beside launcher="),
+        ("allreduce", {"algorithms": _walk, "root": "all"}, "one root; give root=0"),
         ("pt2pt", {}, "busbar pt2pt --out FILE, then busbar.load(FILE)"),
         ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
     ],
@@ -102,6 +158,56 @@ def test_what_cannot_be_is_an_exception(
         busbar.run(collective, **options)
     assert said in str(refused.value) and len(str(refused.value)) < 300
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+def test_an_algorithm_may_be_a_function(tmp_path: Path) -> None:
+    """Rule: a function's schedule is proven, then run as it is, under the function's name.
+
+    So every step reaches the ranks, which a format of messages would lose. A wrong schedule is
+    refused before anything starts.
+    """
+    longer = partial(_chain, k=4)
+    longer.__name__ = "longer"  # type: ignore[attr-defined]
+    out = tmp_path / "kept.jsonl"
+    rows = busbar.run(
+        algorithms=["ring", _walk, longer], ranks=[2, 3], sizes=["4K"], iters=1, placement="in",
+        transport="inproc", out=out,
+    )  # fmt: skip
+    assert [(r.algorithm, r.ranks) for r in rows] == [
+        (name, ranks) for ranks in (2, 3) for name in ("ring", "_walk", "longer")
+    ]
+    assert rows.wrong == 0
+    wanted = [digest(calls.build(f, "allreduce", n, 0)) for n in (2, 3) for f in (_walk, longer)]
+    kept = [json.loads(line) for line in out.read_text().splitlines()]
+    digests = [one["schedule"] for one in kept if one.get("algorithm") in ("_walk", "longer")]
+    assert digests == wanted and str(tmp_path) not in out.read_text().replace(str(out), "")
+    with pytest.raises(ScheduleError, match=r"^algorithms: _half\(2\) is wrong: allreduce: rank 0"):
+        busbar.run(algorithms=_half, ranks=[2, 4], sizes=[8])
+    with pytest.raises(ScheduleError, match="chunks do not fall on"):
+        busbar.run("allgather", algorithms=_walk, ranks=2, sizes=[8])
+
+
+def test_a_training_step_is_a_call(tmp_path: Path) -> None:
+    """Rule: `step` returns the rows of the updates; what the command alone can do is named."""
+    pytest.importorskip("pandas")
+    rows = busbar.step(
+        "toy", ranks=2, update=["ring", "ps"], compute="fixed:1", iters=2, transport="inproc",
+        straggler=["0:2", "1:3"],
+    )  # fmt: skip
+    assert [row.algorithm.partition("/")[0] for row in rows] == ["ring", "ps"]
+    assert all(row.step and row.step.stragglers == {"0": 2.0, "1": 3.0} for row in rows)
+    assert (rows.frame()["step_compute_s"] > 0).all() and "ring" in str(rows)
+    for options, said in (
+        ({"model": "toyy"}, "toy"),
+        ({"update": "rign"}, "did you mean ring?"),
+        ({"compute": "fixd:1"}, "compute 'fixd:1': write none"),
+        ({"sweep": "ranks"}, "busbar.step has no sweep"),
+        ({"learner": 2}, "no option 'learner'"),
+        ({"model": "list"}, "busbar step --model list"),
+    ):
+        with pytest.raises(Unsupported) as refused:
+            busbar.step(**options)  # type: ignore[arg-type]
+        assert said in str(refused.value)
 
 
 def test_what_a_run_ends_with_is_an_exception(mpich: Mpi) -> None:
@@ -117,7 +223,7 @@ def test_a_launcher_starts_the_ranks_that_are_given(mpich: Mpi) -> None:
     """
     options: dict[str, Any] = {"sizes": [8], "iters": 1, "algorithms": "ring", "placement": "out"}
     two = f"{mpich.mpirun} -n 2"
-    with pytest.raises(Unsupported, match=r"^--ranks 3, but the launcher started 2$"):
+    with pytest.raises(Unsupported, match=r"^ranks 3, but the launcher started 2$"):
         busbar.run(ranks=3, launcher=two, **options)
     with pytest.raises(Unsupported, match=r"write {ranks} in it"):
         busbar.run(ranks=[2, 3], launcher=two, **options)
@@ -195,6 +301,13 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
         busbar.load()
     with pytest.raises(Unsupported, match="from 1, not 0"):
         busbar.load(path, ranks=0)
+    with pytest.raises(ReportError, match=r"no file matches .*\*.log"):
+        busbar.load(tmp_path / "*.log")
+    with pytest.raises(Unsupported, match="reads files, not 5"):
+        busbar.load(5)  # type: ignore[arg-type]
+    assert len(busbar.load(tmp_path / "*.jsonl")) == len(busbar.load([str(path)])) == len(rows)
+    plotted = rows.plot(tmp_path, "svg")
+    assert plotted and all(one.read_bytes().startswith(b"<?xml") for one in plotted)
     with pytest.raises(Unsupported, match="no form 'foo'; there are: svg"):
         rows.figures("foo")
 
@@ -209,6 +322,103 @@ def test_rows_print_what_the_command_shows(run: Run, tmp_path: Path) -> None:
     assert any("waiting for a core" in one for one in rows.warnings)
     for line in (*rows.answer.splitlines(), *rows.warnings):
         assert line in str(rows) and line in shown.stdout + shown.stderr
+
+
+def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
+    """Rule: `best` decides as the answer does, a line per size, and says where it cannot tell."""
+    pd = pytest.importorskip("pandas")
+    near = [1.0, 1.2, 0.9, 1.1, 1.3, 0.8, 1.0, 1.2]
+    made = []
+    for size, ring, tree in ((1024, 1e-6, 2e-6), (4096, 1.01e-6, 1e-6), (1 << 20, 3e-3, 1e-3)):
+        for name, base in (("ring", ring), ("tree", tree)):
+            made.append(allreduce(name, 2, size, [base * one for one in near]))
+    wide = [1e-6, 1e-3] * 4
+    made += [allreduce(name, 4, 1024, wide) for name in ("ring", "tree")]
+    made.append(allreduce("ring", 8, 1024, near))
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(to_jsonl(made))
+    rows = busbar.load(path)
+    best = rows.best()
+    assert [(one.ranks, one.size, one.algorithm, one.verdict, one.answer) for one in best] == [
+        (2, 1024, "ring", "fastest", "ring"),
+        (2, 4096, "tree", "may be no faster", "ring"),
+        (2, 1 << 20, "tree", "fastest", "tree"),
+        (4, 1024, "ring", "cannot tell", "ring"),
+    ]
+    assert "crossovers: ring to tree between 4K and 1M" in rows.answer
+    first = best[0]
+    assert first.next == "tree" and first.ratio == pytest.approx(2.0)
+    assert first.ratio_low and first.ratio_high and first.ratio_low < 2 < first.ratio_high
+    shown = str(best)
+    assert "~tree" in shown and "cannot tell" in shown and "~: the next may be as fast" in shown
+    assert repr(best) == shown and "~tree" in best._repr_html_()
+    frame = best.frame()
+    assert list(frame["algorithm"]) == [one.algorithm for one in best]
+    assert isinstance(frame, pd.DataFrame) and frame["ratio"].dtype == "float64"
+    assert frame.attrs["units"]["busbw"] == "GB/s"
+    none = rows[-1:].best()
+    assert len(none) == 0 == len(none.frame()) and "no answer" in str(none)
+
+
+def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) -> None:
+    """Rule: `compare` gives the verdicts of `reports compare`, a line per row."""
+    pytest.importorskip("pandas")
+    sides = []
+    for side, factor in (("base", 1.0), ("new", 1.5)):
+        for n in range(5):
+            path = tmp_path / f"{side}{n}.jsonl"
+            times = [factor * (1e-3 + 1e-6 * ((7 * k + n) % 10)) for k in range(10)]
+            path.write_bytes(to_jsonl([allreduce("ring", 2, 1 << 20, times)]))
+        sides.append(busbar.load(tmp_path / f"{side}*.jsonl"))
+    (row,) = compared = busbar.compare(*sides)
+    assert row.verdict == "slower" and row.change == pytest.approx(1.5, rel=0.01)
+    assert row.p is not None and row.change_low and 1.4 < row.change_low < row.change
+    files = [[str(path) for path in sorted(tmp_path.glob(f"{side}*"))] for side in ("base", "new")]
+    shown = run(sys.executable, "-m", "reports", "compare", *files[0], "--", *files[1]).stdout
+    assert "NEW against BASE: 1 slower" in shown and shown.splitlines()[-1] in str(compared)
+    assert list(busbar.compare(*files).frame()["verdict"]) == ["slower"]
+    assert busbar.compare(sides[0][:1], sides[1][:1])[0].verdict == "cannot tell"
+    with pytest.raises(ReportError, match="no row of BASE"):
+        busbar.compare(sides[0], sides[1][:0])
+    with pytest.raises(Unsupported, match="noise is a share"):
+        busbar.compare(*sides, noise="1%")  # type: ignore[arg-type]
+
+
+def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
+    """Rule: `predict` and `simulate` give the figures of `collectives cost` and `simulate`."""
+    pytest.importorskip("pandas")
+    words = "cost ring,ps -c allreduce -n 4 -b 1M -e 1M --format json"
+    wanted = json.loads(collectives_cli(words)[1])["rows"]
+    times = busbar.predict(ranks=4, algorithms=["ring", "ps", _walk], sizes=["1M"])
+    assert [one.time_s for one in times[:2]] == [one["predicted_s"] for one in wanted]
+    assert [one.busbw_bytes_per_s for one in times[:2]] == [
+        one["busbw_bytes_per_s"] for one in wanted
+    ]
+    assert [one.best for one in times] == [True, False, False] and times[2].algorithm == "_walk"
+    assert times[2].steps == 6 and "no machine given (topology, fit)" in str(times)
+    assert len(busbar.predict("broadcast", ranks=6, sizes=["1K"]).frame()) == len(
+        catalogue.algorithms("broadcast")
+    )
+    simulated = busbar.simulate(machine="torus:2x2", algorithms=["ring", _walk], sizes=["1M"])
+    text = collectives_cli("simulate ring -c allreduce --machine torus:2x2 -b 1M")[1]
+    assert format_seconds(simulated[0].time_s, SIMULATED) in text and simulated[0].ranks == 4
+    one = simulated[1]
+    parts = one.posting_s + one.latency_s + one.wire_s + one.sharing_s + one.adding_s
+    assert one.algorithm == "_walk" and parts == pytest.approx(one.time_s) and one.exact
+    assert list(simulated.frame()["busbw"]) == pytest.approx(
+        [(line.busbw_bytes_per_s or 0) / 1e9 for line in simulated]
+    )
+    for call, said in (
+        (lambda: busbar.predict(ranks="4"), "ranks is one number"),  # type: ignore[arg-type]
+        (lambda: busbar.predict(sizes=[]), "0 sizes"),
+        (lambda: busbar.predict(algorithms="rng"), "did you mean ring?"),
+        (lambda: busbar.predict(algorithms=5), "not 5"),  # type: ignore[arg-type]
+        (lambda: busbar.predict(topology="none.txt"), "topology none.txt"),
+        (lambda: busbar.simulate(machine="torrus"), "no machine 'torrus'"),
+        (lambda: busbar.simulate(machine="torus:2x2", ranks=9), "places for 4 ranks, not for 9"),
+    ):
+        with pytest.raises(Unsupported, match=re.escape(said)):
+            call()
 
 
 def test_maps_and_picks(tmp_path: Path) -> None:
@@ -284,6 +494,20 @@ class TestListening:
         with launch.show_progress("allreduce", False) as heard:
             heard("busbar: 3 of 24 done, 5 s passed: x\n")
         assert len(shown) == 3
+
+
+def test_the_page_shows_what_a_user_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: docs/python.md prints what it shows. Here ranks are threads, which start sooner."""
+    for library in ("pandas", "matplotlib"):
+        pytest.importorskip(library)
+    monkeypatch.chdir(tmp_path)
+    for call in (running.run, running.step):
+        threads = partial(call, transport="inproc")
+        monkeypatch.setattr(busbar, call.__name__, threads, raising=False)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    page = str(REPO / "docs" / "python.md")
+    result = doctest.testfile(page, module_relative=False, optionflags=flags)
+    assert result.attempted > 15 and result.failed == 0
 
 
 @pytest.mark.thorough

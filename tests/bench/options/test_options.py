@@ -23,6 +23,8 @@ def test_parameters_stand_behind_a_name() -> None:
     """Rule: name:key=value, with numbers and grids."""
     choice = parse_choice("torus:grid=4x2")
     assert choice == Choice("torus", (("grid", (4, 2)),)) and choice.label == "torus:grid=4x2"
+    file = parse_choice("mine=./walk.json")
+    assert (file.name, file.label, file.parameters) == ("./walk.json", "mine", ())
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,7 @@ def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
     ("argv", "says"),
     [
         ("-A nosuch", "ring, sharded_ps"),
+        ("-A ring=./walk.json", "an algorithm of Busbar is called so"),
         ("-b 2M -e 1M", "above -e"),
         ("-i 0", "-i 0 does not advance"),
         ("-b 1 -e 2 --ranks 2", "2 bytes are less than one element of 4 bytes"),

@@ -1,0 +1,139 @@
+"""Calls from Python: algorithms that are functions, and errors that name options as Python does."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from busbar.errors import BusbarError, ScheduleError, Unsupported
+from collectives.formats import own
+from collectives.formats.convert import proven
+from collectives.schedule.catalogue import algorithms, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.passes import named
+from collectives.schedule.place import place
+from collectives.schedule.schedule import Schedule
+
+Algorithm = str | Callable[..., Schedule]
+"""A name as for ``-A``, or a function of a rank count like those in `collectives.algorithms`."""
+
+#: Names of parameters, where the command's option has another name.
+RENAMED: Mapping[str, str] = {"algorithm": "algorithms", "datatype": "dtype"}
+_FLAGS = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*(?:/--?[A-Za-z][\w-]*)*")
+_PAGE = "docs/add-an-algorithm.md"
+
+
+@contextmanager
+def python_names(
+    parser: ArgumentParser | None = None, renamed: Mapping[str, str] = RENAMED
+) -> Iterator[None]:
+    """A context in which messages of errors have keywords (``minbytes``) in place of flags.
+
+    ``parser``: has the flags; without one, keywords are flags without dashes.
+    """
+    try:
+        yield
+    except BusbarError as error:
+        error.args = (in_python(str(error), parser, renamed),)
+        raise
+
+
+def in_python(
+    text: str, parser: ArgumentParser | None = None, renamed: Mapping[str, str] = RENAMED
+) -> str:
+    """A text with keywords in place of flags; arguments: see `python_names`."""
+    if parser is None:
+        return re.sub(r"(?<![\w-])--(?=[a-z])", "", text)
+    names = {}
+    for flag, action in parser._option_string_actions.items():
+        long = [one for one in action.option_strings if one.startswith("--")]
+        name = (long or [flag])[-1].lstrip("-").replace("-", "_")
+        names[flag] = renamed.get(name, name)
+    text = re.sub(r"; see [^;]* --help$", "", text).removeprefix("argument ")
+
+    def name_of(match: re.Match[str]) -> str:
+        return "/".join(dict.fromkeys(names.get(flag, flag) for flag in match[0].split("/")))
+
+    return _FLAGS.sub(name_of, text)
+
+
+def listed(chosen: Algorithm | Iterable[Algorithm]) -> list[Algorithm]:
+    """The algorithms of a call, one by one. Raises Unsupported for other types."""
+    if isinstance(chosen, str) or callable(chosen):
+        return [chosen]
+    if not isinstance(chosen, Iterable):
+        raise Unsupported(f"algorithms: names and functions are possible, not {chosen!r}")
+    return list(chosen)
+
+
+def function_name(function: Callable[..., Schedule], collective: str) -> str:
+    """The name of an algorithm that is a function, for its rows.
+
+    Raises Unsupported for a function without one, and for the name of an algorithm of Busbar.
+    """
+    inner = function.func if isinstance(function, partial) else function
+    name = getattr(function, "__name__", getattr(inner, "__name__", ""))
+    if not re.fullmatch(r"\w+", name, re.ASCII):
+        raise Unsupported(f"algorithms: {name or function!r} is no name for rows; use def NAME(n)")
+    if name in (*algorithms(collective), "library", "worksharing", "nonblocking", "auto", "all"):
+        raise Unsupported(
+            f"algorithms: a function is called {name}, as is an algorithm of Busbar; rename it"
+        )
+    return name
+
+
+def build(function: Callable[..., Schedule], collective: str, ranks: int, root: int) -> Schedule:
+    """The placed schedule that a function makes, proven in every placement of the collective.
+
+    Raises ScheduleError if it is wrong, and Unsupported if the function makes none. Errors of the
+    function itself are raised as they are.
+    """
+    name, what = function_name(function, collective), spec(collective)
+    parameters = inspect.signature(function).parameters
+    more = {"root": root} if "root" in parameters else {}
+    try:
+        inspect.signature(function).bind(ranks, **more)
+    except TypeError as error:
+        raise Unsupported(
+            f"algorithms: {name} cannot be called as {name}({ranks}): {error}; give its parameters"
+            f" values with functools.partial ({_PAGE})"
+        ) from None
+    schedule = function(ranks, **more)
+    if not isinstance(schedule, Schedule):
+        kind = type(schedule).__name__
+        raise Unsupported(f"algorithms: {name}({ranks}) returned {kind}, not a Schedule ({_PAGE})")
+    if schedule.nranks != ranks:
+        raise Unsupported(f"algorithms: {name}({ranks}) is a schedule for {schedule.nranks} ranks")
+    try:
+        placed = place(named(schedule, name), what, root)
+        return proven(placed, Layout.of(placed, what, root))
+    except ScheduleError as error:
+        raise ScheduleError(f"algorithms: {name}({ranks}) is wrong: {error}") from None
+
+
+def as_words(
+    chosen: Sequence[Algorithm], collective: str, ranks: int, root: int, folder: Path
+) -> list[str]:
+    """The algorithms as words of ``-A``. Schedules of functions are written to files in a folder.
+
+    Raises as `build` does, and Unsupported if two functions have one name.
+    """
+    words: list[str] = []
+    written: set[str] = set()
+    for one in chosen:
+        if not callable(one):
+            words.append(str(one))
+            continue
+        name = function_name(one, collective)
+        if name in written:
+            raise Unsupported(f"algorithms: two functions are called {name}; set their __name__")
+        written.add(name)
+        path = folder / f"{name}-{ranks}.json"
+        path.write_bytes(own.write(build(one, collective, ranks, root), spec(collective), root))
+        words.append(f"{name}={path}")
+    return words

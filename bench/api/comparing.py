@@ -1,0 +1,109 @@
+"""`compare`: two sets of runs row by row, as ``busbar reports compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+
+from bench.api.measured import MeasuredRows, load
+from bench.api.results import ResultTable
+from busbar.errors import ReportError, Unsupported
+from reports.analysis.compare import Comparison, differences, join
+from reports.analysis.compare import compare as verdicts
+from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
+from reports.tables.show import lines_of
+
+_WIDTH = 100
+Rows = MeasuredRows | str | Path | Iterable[str | Path]
+"""Rows, or the files that `busbar.load` reads."""
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """A row that both sides measured, from `busbar.compare`.
+
+    ``verdict``: of NEW, ``faster``, ``slower``, ``indistinguishable``; ``cannot tell`` with one
+    launch a side; ``untested`` for single figures. ``metric``: what ``base`` and ``new`` are, such
+    as ``time`` in seconds or ``busbw`` in bytes per second. ``change``: new over base;
+    ``change_low``, ``change_high``: its 95 % interval. ``p``: corrected for the number of rows.
+    """
+
+    size: int | None
+    ranks: int | None
+    placement: str
+    algorithm: str
+    verdict: str
+    metric: str
+    base: float | None
+    new: float | None
+    change: float
+    change_low: float | None
+    change_high: float | None
+    p: float | None
+    collective: str
+    dtype: str
+    op: str
+    transport: str
+
+
+def compare(
+    base: Rows, new: Rows, *, noise: float = 0.01, anyway: bool = False
+) -> ResultTable[ComparedRow]:
+    """NEW against BASE, row by row: faster, slower or indistinguishable.
+
+    ``base``, ``new``: rows, or files. Launches are the samples: several a side are needed for a
+    verdict (``launches=5`` in `run`, or ``rows_a + rows_b``). ``noise``: the least relative
+    difference that counts. ``anyway``: compare runs of different machines or mappings, too.
+
+    Raises ReportError if they share no row, or differ in machine or mapping.
+    """
+    if not isinstance(noise, (int, float)) or not 0 <= noise < 1:
+        raise Unsupported(f"busbar.compare: noise is a share from 0, such as 0.01, not {noise!r}")
+    left, right = (_rows(side) for side in (base, new))
+    unlike = differences(left, right)
+    forbidding = "; ".join(str(one) for one in unlike if one.forbids)
+    if forbidding and not anyway:
+        raise ReportError(
+            f"BASE and NEW are not the same setting: {forbidding} (anyway=True compares them)"
+        )
+    joined, lost, added = join(left, right)
+    compared = verdicts(joined, noise)
+    texts = [f"differs: {one}" for one in unlike]
+    texts += [
+        f"{len(rows)} rows are only in {side}"
+        for rows, side in ((lost, "BASE"), (added, "NEW"))
+        if rows
+    ]
+    texts += [tell(compared) for tell in (remedy, resolution, clocks)]
+    lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
+    lines += [line for text in texts for line in wrap(text, _WIDTH)]
+    lines.append(f"NEW against BASE: {counts_of(compared)}")
+    return ResultTable(ComparedRow, map(_line, compared), "\n".join(lines))
+
+
+def _rows(side: Rows) -> MeasuredRows:
+    return side if isinstance(side, MeasuredRows) else load(side)
+
+
+def _line(c: Comparison) -> ComparedRow:
+    row, (low, high) = c.row.base, c.bounds or (None, None)
+    return ComparedRow(
+        size=row.size,
+        ranks=row.ranks,
+        placement=row.placement,
+        algorithm=row.algorithm or c.row.new.algorithm,
+        verdict=c.word,
+        metric=c.metric.name,
+        base=c.base,
+        new=c.new,
+        change=c.change,
+        change_low=low,
+        change_high=high,
+        p=c.p,
+        collective=row.collective,
+        dtype=row.dtype,
+        op=row.op,
+        transport=row.transport,
+    )

@@ -1,0 +1,270 @@
+"""`predict` and `simulate`: times of schedules that were not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.api.calls import Algorithm, build, function_name, in_python, listed, python_names
+from bench.api.results import ResultTable
+from busbar.errors import Unsupported
+from busbar.tables import Column, render_lines
+from busbar.units import (
+    PREDICTED,
+    SIMULATED,
+    format_count,
+    format_rate,
+    format_seconds,
+    format_size,
+    parse_size,
+)
+from collectives.formats.load import draft
+from collectives.predict.interface import Operation
+from collectives.predict.machine import Machine
+from collectives.predict.maps import load_machine
+from collectives.predict.named import build_network
+from collectives.predict.predictor import choose_predictor
+from collectives.predict.simulation import NetworkPredictor, check_effort
+from collectives.schedule import catalogue
+from collectives.schedule.cost import cost
+from collectives.schedule.schedule import Schedule
+
+_SIZES = ("1K", "64K", "1M", "16M", "256M")
+_MOST_SIZES, _MOST_RANKS = 256, 1 << 20
+Paths = str | Path | Sequence[str | Path]
+
+
+@dataclass(frozen=True)
+class PredictedTime:
+    """The predicted time of an algorithm at one size, from `busbar.predict`.
+
+    ``best``: True for the fastest at this size. ``bound_s``: no algorithm can take less; None if no
+    bound is known. ``steps``: steps with messages. ``sent``: bytes that leave the busiest rank, in
+    units of the collective's total.
+    """
+
+    size: int
+    ranks: int
+    algorithm: str
+    time_s: float
+    busbw_bytes_per_s: float | None
+    best: bool
+    bound_s: float | None
+    steps: int
+    sent: float
+    collective: str
+
+
+@dataclass(frozen=True)
+class SimulatedTime:
+    """The simulated time of an algorithm at one size, from `busbar.simulate`.
+
+    ``posting_s`` to ``adding_s``: parts of the time, along the chain of messages that the last rank
+    waited for; ``sharing_s``: what others on its links cost. ``exact``: False if the time may be
+    off by up to 10 %, as large cases are.
+    """
+
+    size: int
+    ranks: int
+    algorithm: str
+    time_s: float
+    busbw_bytes_per_s: float | None
+    posting_s: float
+    latency_s: float
+    wire_s: float
+    sharing_s: float
+    adding_s: float
+    exact: bool
+    collective: str
+    machine: str
+
+
+def predict(
+    collective: str = "allreduce",
+    *,
+    ranks: int = 8,
+    algorithms: Algorithm | Sequence[Algorithm] = "all",
+    sizes: Sequence[int | str] = _SIZES,
+    root: int = 0,
+    topology: Paths | None = None,
+    fit: str | Path | None = None,
+) -> ResultTable[PredictedTime]:
+    """Predict times of algorithms from the costs of links, as ``busbar collectives cost``.
+
+    ``algorithms``: names, ``"all"``, or functions as for `run`. ``topology``: files that map the
+    machine, as ``busbar topology --from`` reads them. ``fit``: measured costs, a file of ``busbar
+    collectives fit``. Without both, an assumed network; the text says which.
+
+    Raises Unsupported for names, rank counts and files that cannot be used.
+    """
+    what, nbytes = catalogue.spec(collective), _bytes(sizes, "busbar.predict")
+    files = [topology] if isinstance(topology, (str, Path)) else topology
+    count = _ranks(ranks, "busbar.predict")
+    with python_names():
+        machine = load_machine(
+            None if files is None else list(map(str, files)),
+            None if fit is None else Path(fit),
+            count,
+        )
+    predictor = choose_predictor(machine)
+    left_out: list[str] = []
+    times: dict[str, tuple[Schedule, Sequence[float]]] = {}
+    for name, make in _schedules(collective, algorithms, root):
+        try:
+            schedule = make(count)
+        except Unsupported as error:
+            if algorithms != "all":
+                raise
+            left_out.append(f"left out: {error}")
+            continue
+        operation = Operation.of(schedule, collective, root=root)
+        times[name] = schedule, predictor.seconds(operation, nbytes).tolist()
+    bounds = predictor.lower_bound(collective, count, nbytes)
+    lines = []
+    for at, size in enumerate(nbytes):
+        least = min(seconds[at] for _, seconds in times.values())
+        for name, (schedule, seconds) in times.items():
+            counts = cost(schedule, what)
+            lines.append(
+                PredictedTime(
+                    size=size,
+                    ranks=count,
+                    algorithm=name,
+                    time_s=seconds[at],
+                    busbw_bytes_per_s=_busbw(collective, count, size, seconds[at]),
+                    best=seconds[at] <= least * (1 + 1e-9),
+                    bound_s=None if bounds is None else float(bounds[at]),
+                    steps=counts.steps,
+                    sent=counts.out,
+                    collective=what.name,
+                )
+            )
+    columns: list[Column] = [
+        ("size", "right", [format_size(one.size) for one in lines]),
+        ("algorithm", "left", [one.algorithm for one in lines]),
+        ("time", "right", [format_seconds(one.time_s, PREDICTED) for one in lines]),
+        ("busbw", "right", _rates(one.busbw_bytes_per_s for one in lines)),
+        ("", "left", ["best" if one.best else "" for one in lines]),
+    ]
+    title = f"{what.name} on {format_count(count, 'rank')}: predicted time, and busbw in GB/s"
+    text = [title, *render_lines(columns), *left_out, *map(in_python, machine.notes)]
+    return ResultTable(PredictedTime, lines, "\n".join(text))
+
+
+def simulate(
+    collective: str = "allreduce",
+    *,
+    machine: str,
+    ranks: int | None = None,
+    algorithms: Algorithm | Sequence[Algorithm] = "ring",
+    sizes: Sequence[int | str] = _SIZES,
+    root: int = 0,
+    exact: bool = False,
+) -> ResultTable[SimulatedTime]:
+    """Simulate algorithms on a machine with shared links, as ``busbar collectives simulate``.
+
+    ``machine``: such as ``"torus:8x8"``, ``"fattree:32x32:taper=2"``, ``"dgx1"``, or a map's file
+    (docs/simulation.md). ``ranks``: default: as many as the machine has. ``exact``: exact times,
+    however long that takes.
+
+    Raises Unsupported for names, machines and rank counts that cannot be used.
+    """
+    what, nbytes = catalogue.spec(collective), _bytes(sizes, "busbar.simulate")
+    network = build_network(str(machine), 8 if ranks is None else _ranks(ranks, "busbar.simulate"))
+    count = network.nranks if ranks is None else ranks
+    predictor = NetworkPredictor(Machine(network=network))
+    lines = []
+    for name, make in _schedules(collective, algorithms, root):
+        if name in catalogue.algorithms(what.name):
+            check_effort(collective, name, count, {}, network)
+        schedule = make(count)
+        simulation = predictor.simulation(Operation.of(schedule, collective, root=root))
+        for size in nbytes:
+            result = simulation.run(size, slack=0.0 if exact else None)
+            lines.append(
+                SimulatedTime(
+                    size=size,
+                    ranks=count,
+                    algorithm=name,
+                    time_s=result.seconds,
+                    busbw_bytes_per_s=_busbw(collective, count, size, result.seconds),
+                    **{f"{part}_s": float(value) for part, value in result.parts.items()},
+                    exact=not result.slack,
+                    collective=what.name,
+                    machine=network.name,
+                )
+            )
+    columns: list[Column] = [
+        ("size", "right", [format_size(one.size) for one in lines]),
+        ("algorithm", "left", [one.algorithm for one in lines]),
+        ("time", "right", [format_seconds(one.time_s, SIMULATED) for one in lines]),
+        ("busbw", "right", _rates(one.busbw_bytes_per_s for one in lines)),
+        ("latency", "right", [_share(one.latency_s, one.time_s) for one in lines]),
+        ("wire", "right", [_share(one.wire_s, one.time_s) for one in lines]),
+        ("sharing", "right", [_share(one.sharing_s, one.time_s) for one in lines]),
+        ("", "left", ["" if one.exact else "within 10 %" for one in lines]),
+    ]
+    where = f"{format_count(count, 'rank')}, {network.name}"
+    title = f"{what.name} on {where}: simulated time, busbw in GB/s, and shares of the time"
+    return ResultTable(SimulatedTime, lines, "\n".join([title, *render_lines(columns)]))
+
+
+def _schedules(
+    collective: str, algorithms: Algorithm | Iterable[Algorithm], root: int
+) -> list[tuple[str, Callable[[int], Schedule]]]:
+    """The name of each algorithm, and a function from a rank count to its schedule."""
+    if algorithms == "all":
+        algorithms = catalogue.algorithms(collective)
+    makers: list[tuple[str, Callable[[int], Schedule]]] = []
+    for one in listed(algorithms):
+        if callable(one):
+            makers.append((function_name(one, collective), _of_function(one, collective, root)))
+        else:
+            makers += [(name, _of_name(name, collective, root)) for name in str(one).split(",")]
+    if not makers:
+        raise Unsupported("algorithms has no items")
+    return makers
+
+
+def _of_function(
+    function: Callable[..., Schedule], collective: str, root: int
+) -> Callable[[int], Schedule]:
+    return lambda ranks: build(function, collective, ranks, root)
+
+
+def _of_name(text: str, collective: str, root: int) -> Callable[[int], Schedule]:
+    name, parameters = catalogue.parse(text)
+    return lambda ranks: draft(collective, name, ranks, root=root, **parameters)
+
+
+def _bytes(sizes: Sequence[int | str], of: str) -> list[int]:
+    texts = [sizes] if isinstance(sizes, (str, int)) else list(sizes)
+    if not 0 < len(texts) <= _MOST_SIZES:
+        raise Unsupported(f"{of}: {len(texts)} sizes; from 1 to {_MOST_SIZES} are possible")
+    nbytes = sorted({parse_size(str(one)) for one in texts})
+    if nbytes[0] < 1:
+        raise Unsupported(f"{of}: sizes begin at 1 byte")
+    return nbytes
+
+
+def _ranks(ranks: int, of: str) -> int:
+    if not isinstance(ranks, int) or not 1 <= ranks <= _MOST_RANKS:
+        raise Unsupported(f"{of}: ranks is one number from 1 to {_MOST_RANKS}, not {ranks!r}")
+    return ranks
+
+
+def _busbw(collective: str, ranks: int, size: int, seconds: float) -> float | None:
+    """Bytes per second; None for a collective that moves no data, and for no time."""
+    what = catalogue.spec(collective)
+    if seconds <= 0 or not what.size(ranks, size, 1).shown_bytes:
+        return None
+    return what.alg_factor(ranks) * what.bus_factor(ranks) * size / seconds
+
+
+def _rates(values: Iterable[float | None]) -> list[str]:
+    return ["-" if value is None else format_rate(value) for value in values]
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{max(0.0, part) / (whole or 1.0):.0%}"

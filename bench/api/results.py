@@ -1,0 +1,116 @@
+"""Results with one dataclass per line: printed as a table, and a DataFrame for pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from html import escape
+from typing import TYPE_CHECKING, Generic, TypeVar, overload
+
+from busbar.errors import MissingLibrary
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+# Endings of column names, and their units. The first match counts.
+_UNITS = (
+    ("_bytes_per_s", "bytes/s"), ("_per_s", "1/s"), ("_bytes", "bytes"), ("_hz", "Hz"),
+    ("_j", "J"), ("_s", "s"),
+)  # fmt: skip
+# The types of columns by the fields' annotations; a text or a truth is as pandas takes it.
+_TYPES = {"float": "float64", "float | None": "float64", "int": "int64", "int | None": "Int64"}
+
+
+@dataclass(frozen=True)
+class BestAlgorithm:
+    """The fastest algorithm at one size, from `MeasuredRows.best`.
+
+    ``verdict``: ``fastest``; ``may be no faster`` if the interval of ``ratio`` reaches 1 or is not
+    known; ``cannot tell`` if it is too wide to say anything; ``alone`` without a competitor.
+    ``ratio``: time of the second, ``next``, over the fastest one's; ``ratio_low``, ``ratio_high``:
+    its 95 % interval. ``library_ratio``: the same of the library, None if it is the fastest.
+    ``answer``: the algorithm that `MeasuredRows.answer` names for the range of this size; it is
+    another one only where the verdict is not ``fastest``.
+    """
+
+    size: int
+    ranks: int
+    placement: str
+    algorithm: str
+    verdict: str
+    time_s: float
+    busbw_bytes_per_s: float | None
+    next: str
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    library_ratio: float | None
+    answer: str
+    collective: str
+    dtype: str
+    op: str
+    root: int | None
+
+
+L = TypeVar("L")
+
+
+class ResultTable(Sequence[L], Generic[L]):
+    """Lines of one dataclass, in order. ``str()`` gives a table, ``frame()`` a DataFrame."""
+
+    def __init__(self, kind: type[L], lines: Iterable[L], text: str) -> None:
+        """``kind``: the lines' class; ``text``: the table."""
+        self._kind, self._lines, self._text = kind, tuple(lines), text
+
+    @overload
+    def __getitem__(self, at: int) -> L: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[L]: ...
+
+    def __getitem__(self, at: int | slice) -> L | Sequence[L]:
+        """A line; a slice gives a tuple of lines."""
+        return self._lines[at]
+
+    def __len__(self) -> int:
+        """The number of lines."""
+        return len(self._lines)
+
+    def frame(self) -> DataFrame:
+        """The lines as a pandas DataFrame with a column for each field. Raises MissingLibrary.
+
+        A rate in bytes per second stands in GB/s (10^9 bytes) as well. ``attrs["units"]`` maps
+        columns to units.
+        """
+        try:
+            import pandas as pd
+        except ImportError:
+            raise MissingLibrary("pandas") from None
+        known = {one.name: str(one.type) for one in fields(self._kind)}  # type: ignore[arg-type]
+        table = pd.DataFrame([asdict(one) for one in self._lines], columns=list(known))  # type: ignore[call-overload]
+        table = table.astype({name: _TYPES[kind] for name, kind in known.items() if kind in _TYPES})
+        return with_units(table)
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def __str__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self._text)}</pre>"
+
+
+def with_units(table: DataFrame) -> DataFrame:
+    """A table with ``algbw`` and ``busbw`` in GB/s, and its units in ``attrs["units"]``."""
+    units = {"size": "bytes"}
+    for name in ("algbw", "busbw"):
+        if (exact := f"{name}_bytes_per_s") in table:
+            table.insert(list(table).index(exact), name, table[exact] / 1e9)
+            units[name] = "GB/s"
+    for column in map(str, table):
+        unit = next((unit for end, unit in _UNITS if column.endswith(end)), None)
+        if unit is not None:
+            units.setdefault(column, unit)
+    table.attrs["units"] = units
+    return table
