@@ -92,7 +92,7 @@ UPDATES: Mapping[str, Update] = {
     ),
     "async": Update(_SERVERS, "a server updates with every gradient that comes"),
     "k-async": Update(_SERVERS, "k-async:K: with the gradients of K learners; the others go on"),
-    "k-batch-async": Update(_SERVERS, "k-batch-async:K: with K gradients; nobody waits"),
+    "k-batch-async": Update(_SERVERS, "k-batch-async:K: with K gradients; no learner waits"),
 }
 #: Updates that continue when a learner is lost.
 ASYNCHRONOUS = ("async", "k-async", "k-batch-async")

@@ -60,7 +60,7 @@ def test_an_update_has_its_gradients_and_nobody_is_forgotten(
 ) -> None:
     """Rule: an update takes K gradients; in a synchronous protocol none that is stale.
 
-    A learner that waits is sent weights in the end, one that works is not, unless it is cancelled.
+    Learners that wait are sent weights; those that compute only if an update cancels them.
     """
     learners, k, order = run
     protocol = update_protocol(name.replace("K", str(k)), learners)
@@ -88,7 +88,7 @@ def test_an_update_has_its_gradients_and_nobody_is_forgotten(
 
 
 def test_what_was_overtaken_is_thrown_away_where_it_is_cancelled() -> None:
-    """Rule: a gradient whose learner was cancelled while it was on its way does not count."""
+    """Rule: a gradient that was sent before its learner was cancelled is dropped."""
     core = Core(update_protocol("k-sync:1", 2), range(2))
     assert core.gradient(0, 0) == (0, 1, (0, 1))
     assert core.gradient(1, 0) == (None, 0, ())
@@ -104,7 +104,7 @@ def test_a_synchronous_protocol_names_whom_it_lost(name: str) -> None:
 
 
 def test_those_who_are_left_wait_for_nobody_who_is_gone() -> None:
-    """Rule: an asynchronous run goes on with the learners that it has, and with a new one."""
+    """Rule: an asynchronous run continues with the remaining learners, and with a new one."""
     core = Core(update_protocol("k-async:3", 3), range(3))
     core.gradient(0, 0)
     core.gradient(2, 0)
@@ -153,7 +153,7 @@ def _deadlocks(protocol: UpdateProtocol, servers: int, limit: int) -> bool:
     ("learners", "k", "servers"), [(3, 2, 2), (3, 2, 3), (2, 2, 3), (4, 2, 3), (3, 1, 3), (4, 3, 2)]
 )
 def test_what_may_deadlock_is_refused(learners: int, k: int, servers: int) -> None:
-    """Rule: k-async over servers that keep no common order is refused wherever it can stop."""
+    """Rule: k-async over several servers is refused if it can deadlock."""
     protocol = update_protocol(f"k-async:{k}", learners)
     found = _deadlocks(protocol, servers, 300_000)
     # The condition is necessary; 4 learners, K = 3 and 2 servers meet it and never stop.
@@ -212,7 +212,7 @@ def test_the_core_takes_as_long_as_the_formulas_say(protocol: UpdateProtocol, la
 
 
 def test_a_server_that_takes_its_time() -> None:
-    """Rule: a server that is the bottleneck sets the pace, and one that is not slows little."""
+    """Rule: a server that is the bottleneck sets the pace; a fast server slows a run little."""
     protocol, law = update_protocol("async", 8), Exponential("", 0.0, 0.010)
     costs = ServiceTimes(gradient=0.001, update=0.001, weights=0.002)
     busy = simulate_protocol(protocol, law.draw, 2000, costs)
@@ -225,7 +225,7 @@ def test_a_server_that_takes_its_time() -> None:
 
 
 def test_a_server_that_cannot_keep_up_ends_the_simulate_protocol() -> None:
-    """Rule: learners that go on and outrun the server make every gradient stale; that is told."""
+    """Rule: if learners outrun the server, every gradient is stale, and the simulation ends."""
     protocol, law = update_protocol("k-batch-sync:3", 3), Exponential("", 0.0, 0.001)
     outrun = simulate_protocol(protocol, law.draw, 200, ServiceTimes(gradient=0.002))
     assert outrun.endless and outrun.per_update() == inf
@@ -247,7 +247,7 @@ def test_a_histogram_holds_everything(counts: dict[int, int]) -> None:
 
 
 def test_a_mean_has_an_interval() -> None:
-    """Rule: the interval of a mean is by blocks, so that times which hang together widen it."""
+    """Rule: the interval of a mean is computed from blocks, so correlated times widen it."""
     random = np.random.default_rng(1)
     apart = random.exponential(1, 4000)
     low, high = mean_interval(apart.tolist()) or (0, 0)
@@ -287,7 +287,7 @@ def _said(
 
 
 def test_learners_that_differ_have_no_formula() -> None:
-    """Rule: formulas are of one law for all learners; else the drawn times are what is expected."""
+    """Rule: formulas need one law for all learners; otherwise the drawn times are simulated."""
     slow = _said(ServiceTimes(), Exponential("exp:20", 0.020, seed=3, slow={3: 2.0}), 200)
     assert slow.model == "simulated" and slow.facts["formula_s"] is None
     assert slow.predicted == slow.facts["drawn_s"] and slow.facts["sync_over_async"] is None
@@ -296,7 +296,7 @@ def test_learners_that_differ_have_no_formula() -> None:
 
 
 def test_a_bound_is_no_prediction() -> None:
-    """Rule: where the formula is a bound, what is predicted is the play of the drawn times."""
+    """Rule: if the formula is a bound, the prediction is the simulation of the drawn times."""
     law = Exponential("fixed:10+exp:5", 0.005, 0.010, seed=3)
     said = _said(ServiceTimes(), law, 400, "k-async:4")
     assert said.facts["formula_is_bound"] and said.model == "simulated"
@@ -306,14 +306,14 @@ def test_a_bound_is_no_prediction() -> None:
 
 
 def test_without_compute_costs_are_not_told_apart() -> None:
-    """Rule: with nothing to compute nothing is played, and no ratio to it is shown."""
+    """Rule: without computing there is no simulation, and no ratio to it is shown."""
     said = _said(ServiceTimes(gradient=1e-3), Exponential("none", 0.0), 200)
     assert said.facts["with_server_s"] is None
     assert not any("measured over" in line or "the server's" in line for line in said.lines)
 
 
 def test_stragglers_are_no_base() -> None:
-    """Rule: what one learner alone takes is what those take that are not slowed."""
+    """Rule: the time of one learner alone leaves out stragglers."""
     learned = [
         {"number": n, "pushed": 1, "late": 0.0, "drawn": [0.02 * f] * 20, "exposed": []}
         for n, f in enumerate((1, 1, 5, 1))
@@ -324,7 +324,7 @@ def test_stragglers_are_no_base() -> None:
 
 
 def test_a_formula_that_was_missed_has_its_reason() -> None:
-    """Rule: the prediction with the server explains a slow one, and a line says so."""
+    """Rule: if a slow server explains the missed formula, a line says so."""
     fast = _said(ServiceTimes())
     assert fast.model == "formula" and fast.predicted == 0.020 / 8
     assert fast.facts["mean_s"] == pytest.approx(fast.facts["drawn_s"])
@@ -343,7 +343,7 @@ def test_a_formula_that_was_missed_has_its_reason() -> None:
 
 
 def test_a_missed_formula_is_split_into_what_took_how_long() -> None:
-    """Rule: the parts are the whole, and each cost is found in the part that is named after it."""
+    """Rule: the parts add up to the whole, and each cost is in the part named after it."""
     law, names = Exponential("exp:20", 0.020, seed=3), update_protocol("k-sync:4", 16)
     predicted, beside = 0.0054, RoundCosts(noticing=0.001, waking=0.0002, pushing=0.0)
     spent = ServiceTimes(gradient=0.00005, update=0.0001, weights=0.00003, round=sum(beside))

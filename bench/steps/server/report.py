@@ -415,10 +415,9 @@ def build_report(
         predicted, model = formula.seconds, "formula"
     if predicted is not None and not _within(mean, predicted):
         few = min(count, max(1, _MOST_SPLIT // protocol.needed))
+        early = min(warmup, few - 1)
         facts["split_s"] = attribute_time(
-            lambda costs: simulate_protocol(protocol, draw, few, costs).per_update(
-                min(warmup, few - 1)
-            ),
+            lambda costs: simulate_protocol(protocol, draw, few, costs).per_update(early),
             service_times, round_costs, predicted, mean,
         )  # fmt: skip
     lines = (*_lines(protocol, facts, formula), *_reasons(facts, predicted))
@@ -485,11 +484,6 @@ def _within(mean: float, predicted: float) -> bool:
     return abs(mean / predicted - 1) <= _EQUAL
 
 
-def _unbroken(figure: str) -> str:
-    """A figure with no-break spaces, so that no line is broken before its unit."""
-    return figure.replace(" ", _GLUE)
-
-
 def _half_width(facts: Mapping[str, Any]) -> str:
     interval = facts["interval_s"]
     if interval is None:
@@ -518,8 +512,8 @@ def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
     lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
     # Only parts of half a per cent or more are shown.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
-    causes = ", ".join(f"{name} {_unbroken(format_seconds(part))}" for name, part in parts.items())
-    lines += wrap(
-        f"{'' if reasons else head}{_unbroken(format_seconds(mean))} are: {causes}", _WIDTH
-    )
+    # No-break spaces, so that no line is broken before a unit.
+    whole, *each = (format_seconds(s).replace(" ", _GLUE) for s in (mean, *parts.values()))
+    causes = ", ".join(f"{name} {part}" for name, part in zip(parts, each, strict=True))
+    lines += wrap(f"{'' if reasons else head}{whole} are: {causes}", _WIDTH)
     return [line.replace(_GLUE, " ") for line in lines]

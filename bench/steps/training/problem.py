@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec, make_by_name
 from busbar.errors import Unsupported
-from busbar.units import format_seconds as format_seconds
+from busbar.units import format_seconds
 
 Vector = NDArray[Any]
 _TINY = 1e-8
@@ -185,7 +185,7 @@ class ProblemShape:
     def __post_init__(self) -> None:
         for size in (*self.widths, self.samples, self.batch):
             if size < 1:
-                raise Unsupported(f"problem {self.name}: {size} of something; 1 is the least")
+                raise Unsupported(f"problem {self.name}: a size is {size}; the least is 1")
         if self.batch > self.samples:
             raise Unsupported(
                 f"problem {self.name}: a batch of {self.batch} from {self.samples} samples;"
