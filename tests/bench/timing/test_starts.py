@@ -110,7 +110,7 @@ def test_windows_grow_when_a_tenth_is_lost() -> None:
 
 
 def test_a_row_without_any_that_count_ends() -> None:
-    """Rule: where some rank is always late the row ends, says so, and has no time."""
+    """Rule: if a rank is always late, the row ends as lost, without times."""
     for rules in (Timing(iterations=10), Timing(budget=1e9)):
         timed, _ = _windows(rules, lambda r: 1e-3, lambda r, i: 1e-4 * (r == 0))
         assert timed.times_s == () and timed.stopped == "lost"
@@ -135,7 +135,7 @@ def test_from_the_last_arrival_and_from_the_first(text: str) -> None:
 
 
 def test_barriers_on_one_host_keep_the_operations_time_too() -> None:
-    """Rule: behind barriers the row's time stays the longest own; the operation's stands beside."""
+    """Rule: with barriers a row's time is the slowest rank's; the operation's time is kept, too."""
 
     def body(world: InprocWorld) -> Record:
         plan = _Planned(1e-3, lambda i: 1e-4 * (world.rank == 1))
@@ -148,7 +148,7 @@ def test_barriers_on_one_host_keep_the_operations_time_too() -> None:
 
 
 def test_patterns_are_read_and_fit_their_ranks(tmp_path: Path) -> None:
-    """Rule: every pattern is read back as it is written; what does not fit the ranks is refused."""
+    """Rule: every pattern is parsed from its own text; one that does not fit is refused."""
     file = tmp_path / "late.csv"
     file.write_text("# us\n0, 10, 20\n5 0 0\n")
     for text in ("zero", "ramp:10", "late:2:1.5", "random:0.25", str(file)):
