@@ -322,14 +322,12 @@ class Exchange:
         if program is None:
             return nbytes  # the library's own vector
         whole = memory(program, self._job.transport, layout.itemsize(span), in_place=True)
-        return whole - nbytes + self._source_bytes(layout.elements(span))
-
-    def _source_bytes(self, n: int) -> int:
-        """Bytes of a source of ``n`` elements, with its codes and its error feedback; 0 without."""
         if self._source is None:
-            return 0
-        codes = (1 + self._job.world.size) * self._codec.nbytes(n) + 4 * n
-        return 4 * n + (codes if self.coded else 0)
+            return whole - nbytes
+        # A source in float32, its codes, and its error feedback.
+        n, size = layout.elements(span), self._job.world.size
+        codes = (1 + size) * self._codec.nbytes(n) + 4 * n
+        return whole - nbytes + 4 * n + (codes if self.coded else 0)
 
     def plan(self, gradients: Gradients, span: TensorRange) -> Action:
         """The action that exchanges a range, kept for reuse. All ranks pass the same range."""

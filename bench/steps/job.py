@@ -123,12 +123,14 @@ def step_record(
     uses. ``transport``: the transport of the exchange, if it is not the job's. ``facts``: further
     fields of `reports.records.steps.Step`.
 
-    In the result ``collective`` is ``step:MODEL/LAW`` and ``algorithm`` is the update and its
-    fusion (``ring/ddp``); rows are compared if both are equal. If an update takes fewer gradients
-    than there are learners, ``collective`` also has their number (``/4 gradients``), so that such
-    rows are not compared with others. ``size``: the gradients' bytes.
+    In the result ``collective`` is ``step:MODEL/LAW`` and ``algorithm`` is the update, its fusion
+    (``ring/ddp``), and ``after`` if buckets are exchanged after the backward pass. Rows are
+    compared if both are equal. If an update takes fewer gradients than there are learners,
+    ``collective`` also has their number (``/4 gradients``), so that such rows are not compared with
+    others. ``size``: the gradients' bytes.
     """
-    options, workload = job.options, job.workload
+    options, workload, fusion = job.options, job.workload, facts.get("fusion")
+    exchange = [str(fusion), *([] if options.overlap else ["after"])] if fusion else []
     named = f"{STEP}{workload.name}" + (
         "" if options.compute.label == "none" else f"/{options.compute.label}"
     )
@@ -152,7 +154,7 @@ def step_record(
     return replace(
         record,
         collective=named,
-        algorithm=_label(job, facts.get("fusion")),
+        algorithm="/".join([job.choice.label, *exchange]),
         transport=transport
         or (job.baseline if job.choice.name == "library" else job.transport).name,
         ranks=job.ranks,
@@ -164,9 +166,3 @@ def step_record(
         bus_factor=0.0,  # a step has no busbw
         step=msgspec.json.decode(json.dumps(known), type=_Facts),
     )
-
-
-def _label(job: StepJob, fusion: object) -> str:
-    """The update, its fusion, and ``after`` if it was exchanged after the backward pass."""
-    after = [] if job.options.overlap else ["after"]
-    return "/".join([job.choice.label, *([str(fusion), *after] if fusion else [])])

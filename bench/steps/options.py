@@ -327,9 +327,9 @@ class StepOptions(RunOptions):
         """Raise Unsupported if an option of real gradients excludes another option."""
         for name in ("model", "scale", "precision") if self.problem is not None else ():
             if name in self.given:
-                raise Unsupported(f"--{name} is of a model; --problem {self.problem} is trained")
+                raise Unsupported(f"--{name} does not go with --problem, which has its own model")
         if self.compress != "none" and self.precision != "fp32":
-            raise Unsupported("--compress turns fp32 into what travels; leave --precision out")
+            raise Unsupported("--compress compresses fp32 gradients; leave --precision out")
         if self.plot is not None and self.plot.suffix not in (".png", ".svg", ".pdf"):
             raise Unsupported(f"--plot {self.plot}: its name ends with .png, .svg or .pdf")
         if self.plot is not None and find_spec("matplotlib") is None:

@@ -561,7 +561,11 @@ class _Update:
         moved = np.array([step.sent, step.received]) - before
         plans_made_late = self._first.plans_made - plans_before
         n, runs = len(timed.times_s), timed.runs or 1
-        facts, lines = self._report(timed, int(moved[0]))
+        facts, lines = self._training.report(timed.times_s)
+        coding_facts, coding_lines = self._training.compression(
+            runs, int(moved[0]), self._first.times, self._exchange_afresh
+        )
+        facts, lines = facts | coding_facts, lines + coding_lines
         alone = self._timed(FunctionAction(self._compute), Timing(0, n, per_rank=True))
         exchange = self._timed(FunctionAction(self._exchange_all), Timing(1, min(n, _ALONE)))
         wrong = self._count_wrong() if self._training.source is None else 0
@@ -604,14 +608,6 @@ class _Update:
             transports=dict(carriers) if len(carriers) > 1 else None,
             **facts,
         ), lines
-
-    def _report(self, timed: Record, sent: int) -> tuple[Facts, Lines]:
-        """Facts for the record and printed lines, of the training and of compression."""
-        facts, lines = self._training.report(timed.times_s)
-        coding_facts, coding_lines = self._training.compression(
-            timed.runs or 1, sent, self._first.times, self._exchange_afresh
-        )
-        return facts | coding_facts, lines + coding_lines
 
     def _exchange_afresh(self) -> Array:
         """Exchange the gradients once more without error feedback; returns their mean."""

@@ -25,7 +25,7 @@ _vectors = _lengths.flatmap(
 NAMES = (*CODECS, "topk:fraction=0.3")
 
 
-def _random(elements: int, seed: int = 0) -> np.ndarray:
+def _random(elements: int, seed: int | tuple[int, int] = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(elements).astype(np.float32)
 
 
@@ -144,10 +144,6 @@ def test_zeros_stay_zeros(name: str) -> None:
 N = 4099
 
 
-def _given(rank: int, turn: int, elements: int) -> np.ndarray:
-    return np.random.default_rng((rank, turn)).standard_normal(elements).astype(np.float32)
-
-
 def _summed(
     algorithm: str, text: str, ranks: int, turns: int = 1, n: int = N
 ) -> list[tuple[list[np.ndarray], np.ndarray, int, int]]:
@@ -160,9 +156,9 @@ def _summed(
         action = CompressedMean(algorithm, codec(text), *where, vector, total)
         ended = []
         for turn in range(turns):
-            vector[:] = _given(world.rank, turn, n)
+            vector[:] = _random(n, (world.rank, turn))
             action()
-            assert np.array_equal(vector, _given(world.rank, turn, n)), "it is left alone"
+            assert np.array_equal(vector, _random(n, (world.rank, turn))), "it is left alone"
             ended.append(total.copy())
         left = np.concatenate([feedback.left for feedback in action._feedback])
         found[world.rank] = ended, left, action.sent, action.received
@@ -178,7 +174,7 @@ def test_all_ranks_end_with_the_same_mean(algorithm: str, ranks: int) -> None:
     """Rule: all ranks get the same bits: the mean of the decoded vectors."""
     for text in CODECS:
         turns = _summed(algorithm, text, ranks)
-        exact = [_given(rank, 0, N) for rank in range(ranks)]
+        exact = [_random(N, (rank, 0)) for rank in range(ranks)]
         for ended, *_ in turns:
             assert np.array_equal(ended[0], turns[0][0][0])
         error = relative_error(turns[0][0][0], np.mean(exact, axis=0, dtype=float))
@@ -198,7 +194,7 @@ def test_feedback_makes_up_for_what_was_left(algorithm: str) -> None:
     ranks, turns = 3, 40
     for text in ("1bit", "topk:fraction=0.1"):
         found = _summed(algorithm, text, ranks, turns, 700)
-        given = (_given(r, t, 700).astype(float) for r in range(ranks) for t in range(turns))
+        given = (_random(700, (r, t)).astype(float) for r in range(ranks) for t in range(turns))
         wanted = sum(given)
         kept = sum(left.astype(float) for _, left, *_ in found)
         assert np.allclose(ranks * np.sum(found[0][0], axis=0), wanted - kept, atol=1e-2)
@@ -212,7 +208,7 @@ def test_feedback_goes_on_in_other_ranges() -> None:
     def body(world: InprocWorld) -> None:
         vector, total = np.empty((2, n), np.float32)
         for turn in range(60):
-            vector[:] = _given(0, turn, n)
+            vector[:] = _random(n, (0, turn))
             wanted[:] += vector
             for part in (slice(0, 7 * turn), slice(7 * turn, n)):
                 where = InprocTransport(world), 0, 1, vector[part], total[part], left[part]

@@ -138,7 +138,6 @@ class _Simulation:
         self.computed = [0] * protocol.learners
 
     def run(self, updates: int) -> ProtocolRun:
-        """See `simulate_protocol`."""
         protocol, result = self.core.protocol, self.result
         most = 1000 + _MOST_DROPPED * (protocol.needed + protocol.learners) * updates
         self._send(self.core.start().send)
@@ -443,9 +442,11 @@ def _lines(
     wait, queue = facts["queue_wait_s"], "not known over several hosts"
     if wait is not None:
         queue = f"{format_seconds(wait['median'])}, 95 % up to {format_seconds(wait['p95'])}"
+    low, high = facts["interval_s"] or (mean, mean)
+    half = f" ±{50 * (high - low) / mean:.2g} %" if facts["interval_s"] else ""
     lines = [f"measured over {', '.join(ratios)}"] if ratios else []
     lines += [
-        f"{facts['updates_per_s']:.4g} updates/s{_half_width(facts)};"
+        f"{facts['updates_per_s']:.4g} updates/s{half};"
         f" server busy {100 * max(facts['utilisation']):.3g} %; queue wait {queue}",
         f"staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
         f" {histogram(facts['staleness'])}",
@@ -470,25 +471,15 @@ def histogram(counts: Mapping[str, int]) -> str:
     for value, n in counts.items():
         width = int(value).bit_length()
         classes[width] = classes.get(width, 0) + n
-    return ", ".join(
-        f"{_class(width)} {100 * n / total:.3g} %" for width, n in sorted(classes.items())
-    )
-
-
-def _class(width: int) -> str:
-    low, high = (1 << width) >> 1, max(0, (1 << width) - 1)
-    return f"{low}" if low == high else f"{low}-{high}"
+    parts = []
+    for width, n in sorted(classes.items()):
+        low, high = (1 << width) >> 1, max(0, (1 << width) - 1)
+        parts.append(f"{low}{f'-{high}' if high > low else ''} {100 * n / total:.3g} %")
+    return ", ".join(parts)
 
 
 def _within(mean: float, predicted: float) -> bool:
     return abs(mean / predicted - 1) <= _EQUAL
-
-
-def _half_width(facts: Mapping[str, Any]) -> str:
-    interval = facts["interval_s"]
-    if interval is None:
-        return ""
-    return f" ±{50 * (interval[1] - interval[0]) / facts['mean_s']:.2g} %"
 
 
 def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:

@@ -210,7 +210,6 @@ class _ServerRun:
         self.one_clock = len(set(self.world.gather(boot()))) == 1
 
     def run(self) -> tuple[Record, Sequence[str]]:
-        """See `run`."""
         log, shard = self._exchange(self.trainer, self._enough)
         if isinstance(self.world, MpiWorld):
             self.world = self.world.survivors()

@@ -191,7 +191,6 @@ class _MeanShard(ShardState):
         self._sum, self._first = np.empty_like(weights), True
 
     def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
-        """See `ShardState`."""
         if self._first:
             np.copyto(self._sum, gradient)
         else:
@@ -199,7 +198,6 @@ class _MeanShard(ShardState):
         self._first = False
 
     def update(self, count: int) -> None:
-        """See `ShardState`."""
         if count > 1:
             np.divide(self._sum, self._sum.dtype.type(count), out=self._sum)
         np.subtract(self.weights, self._sum, out=self.weights)
