@@ -121,22 +121,13 @@ class PairTimer:
                 (Buffer.IN, Buffer.OUT), self._buffers(how.messages * nbytes), strict=True
             )
         )
-        with (
-            np.errstate(all="ignore"),  # sums of sums grow beyond any type
-            Plan(
-                schedule,
-                spec,
-                transport,
-                world.rank,
-                source.view(dtype),
-                target.view(dtype),
-                operation,
-                elements,
-            ) as plan,
-        ):
-            # Timed from Python, pairs keep step by what they send; only of ``first`` each exchange
-            # stands behind a barrier. A rank leaves MPI's barrier microseconds after another,
-            # which a small message does not last.
+        what = (schedule, spec, transport, world.rank)
+        ends = (source.view(dtype), target.view(dtype), operation, elements)
+        # Sums of sums overflow.
+        with np.errstate(all="ignore"), Plan(*what, *ends) as plan:
+            # The messages themselves keep the ranks of a pair in step; only for ``first`` each
+            # exchange follows a barrier, since ranks leave MPI's barrier microseconds apart, which
+            # is longer than a small message takes.
             start = Start(world.barrier, every=quantity == "first")
             own = plan.spans(repetitions, start).seconds.tolist()
         return own, trips if how.chained else how.messages
@@ -235,7 +226,7 @@ def world(threads: str | None = None) -> MpiWorld:
     if joined.size < 2:
         raise ProbeError(
             "measure",
-            "one rank has nobody to talk to; start it as mpirun -n 4 busbar topology measure, "
+            "one rank has no partner; start several, as mpirun -n 4 busbar topology measure, "
             "with the mpirun of the MPI that mpi4py uses",
         )
     return joined

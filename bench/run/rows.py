@@ -123,7 +123,6 @@ class _Overlapped(Wrapper):
         self._work = lambda: self.computing.append(self._compute())
 
     def __call__(self) -> None:
-        """See `Action.__call__`."""
         self.action.over(self._work)
 
     def _compute(self) -> float:
@@ -135,7 +134,7 @@ class _Overlapped(Wrapper):
 
 
 _LOST = (
-    "of {} iterations in windows there is none that every rank began in time: use --sync barrier"
+    "none of {} iterations in windows counts, as some rank began late in each: use --sync barrier"
 )
 
 
@@ -200,17 +199,16 @@ class Bench:
         proof = self._proof(case, inputs, source, target)
         self._follow(action)
         try:
-            timing = self._checked(case, action, proof) if self._check.timed else action
+            timing: Action = action
+            if self._check.timed:
+                proof.fresh()
+                meet, reached = self._world.barrier, case.reach is not None
+                meet()
+                timing = Checked(action, proof, meet, self._arrived, reached=reached)
             self._gauges.begin()
             noise, overlapped = NoiseCounters(self._world), None
-            timed = measure(
-                timing,
-                self._world,
-                self._rules,
-                how,
-                self._arrived,
-                lambda: self.pace.left() - proving,
-            )
+            within = (how, self._arrived, lambda: self.pace.left() - proving)
+            timed = measure(timing, self._world, self._rules, *within)
             noise.stop()
             if case.nonblocking and timed.times_s:
                 alone = median(timed.times_s)
@@ -321,13 +319,6 @@ class Bench:
             compares=not nothing,
             digests=self._check.timed,
         )
-
-    def _checked(self, case: Case, action: Action, proof: ResultCheck) -> Action:
-        """The action with a check after every iteration. All ranks call this together."""
-        proof.fresh()
-        self._world.barrier()
-        reached = case.reach is not None
-        return Checked(action, proof, self._world.barrier, self._arrived, reached=reached)
 
     def _prove(self, case: Case, action: Action, proof: ResultCheck) -> tuple[int, int]:
         """Run the iterations to check, and compare every element of their results.

@@ -485,7 +485,7 @@ class Watchdog:
         if not silent or self._states is None:
             return ""
         hosts = f"{len(silent)} host{'s' * (len(silent) > 1)}"
-        return f" (no rank of {hosts} could tell rank 0 at {self._states.where})"
+        return f" (no rank of {hosts} could reach rank 0 at {self._states.where})"
 
     def _unanswered(self, now: float, timeout: float) -> None:
         """On other ranks: end the run if rank 0 neither ends it nor answers."""

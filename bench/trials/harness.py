@@ -166,8 +166,9 @@ class CLoop:
         def in_c(calls: int) -> float:
             return float(function(ctypes.c_char(kind), calls, *pointers, *more))
 
-        def of_ours(calls: int) -> float:
-            return _loop(action, self._world, calls)
+        def of_ours(calls: int) -> float:  # as `--timing loop` measures them
+            rules = Timing(warmup=0, iterations=calls, timing="loop")
+            return measure(action, self._world, rules).times_s[0]
 
         with closing(action):
             sides = (of_ours, in_c)
@@ -179,12 +180,6 @@ class CLoop:
                     turns[turn, side] = sides[side](calls)
         ours, c = (self._world.combine(turns[:, side].copy(), "max") for side in (0, 1))
         return float(np.median(ours)), float(np.median(c)), float(np.median(ours / c))
-
-
-def _loop(action: Action, world: World, calls: int) -> float:
-    """Seconds of one of ``calls`` calls back to back, as `--timing loop` measures them."""
-    rules = Timing(warmup=0, iterations=calls, timing="loop")
-    return measure(action, world, rules).times_s[0]
 
 
 def main(argv: list[str]) -> None:

@@ -410,7 +410,6 @@ class _Passing(FunctionAction):
         return times
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`."""
         return Spans(np.zeros(n), self._pass(n), absolute=False)
 
 
