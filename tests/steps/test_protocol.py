@@ -20,6 +20,7 @@ from bench.steps.server.report import (
     RoundCosts,
     ServerReport,
     ServiceTimes,
+    SimulatedRun,
     attribute_time,
     build_report,
     histogram,
@@ -27,7 +28,6 @@ from bench.steps.server.report import (
     mean_interval,
     mean_staleness,
     per_update,
-    simulate_protocol,
     sync_over_async,
 )
 from busbar.errors import RankFailure, Unsupported
@@ -200,7 +200,7 @@ def test_closed_forms() -> None:
 def test_the_core_takes_as_long_as_the_formulas_say(protocol: UpdateProtocol, law: Compute) -> None:
     """Rule: with drawn times every protocol takes its expected time and has its staleness."""
     updates = 6000 // protocol.needed
-    played = simulate_protocol(protocol, law.draw, updates)
+    played = SimulatedRun(protocol, law.draw, updates)
     expected = per_update(protocol, law)
     if expected is not None:
         ratio = played.per_update(updates // 10) / expected.seconds
@@ -215,21 +215,21 @@ def test_a_server_that_takes_its_time() -> None:
     """Rule: a server that is the bottleneck sets the pace; a fast server slows a run little."""
     protocol, law = update_protocol("async", 8), Exponential("", 0.0, 0.010)
     costs = ServiceTimes(gradient=0.001, update=0.001, weights=0.002)
-    busy = simulate_protocol(protocol, law.draw, 2000, costs)
+    busy = SimulatedRun(protocol, law.draw, 2000, costs)
     assert busy.per_update(200) == pytest.approx(0.004, rel=0.01)
     assert busy.busy / busy.updates[-1] == pytest.approx(1, abs=0.02)
-    idle = simulate_protocol(protocol, law.draw, 2000, ServiceTimes(gradient=1e-6))
+    idle = SimulatedRun(protocol, law.draw, 2000, ServiceTimes(gradient=1e-6))
     assert idle.per_update(200) == pytest.approx(0.010 / 8, rel=0.01)
-    late = simulate_protocol(protocol, law.draw, 2000, ServiceTimes(round=0.002))
+    late = SimulatedRun(protocol, law.draw, 2000, ServiceTimes(round=0.002))
     assert late.per_update(200) == pytest.approx(0.012 / 8, rel=0.01)
 
 
-def test_a_server_that_cannot_keep_up_ends_the_simulate_protocol() -> None:
+def test_a_server_that_cannot_keep_up_ends_the_simulation() -> None:
     """Rule: if learners outrun the server, every gradient is stale, and the simulation ends."""
     protocol, law = update_protocol("k-batch-sync:3", 3), Exponential("", 0.0, 0.001)
-    outrun = simulate_protocol(protocol, law.draw, 200, ServiceTimes(gradient=0.002))
+    outrun = SimulatedRun(protocol, law.draw, 200, ServiceTimes(gradient=0.002))
     assert outrun.endless and outrun.per_update() == inf
-    kept_up = simulate_protocol(protocol, law.draw, 200, ServiceTimes(gradient=0.0001))
+    kept_up = SimulatedRun(protocol, law.draw, 200, ServiceTimes(gradient=0.0001))
     assert not kept_up.endless and len(kept_up.updates) == 200
 
 
@@ -266,7 +266,7 @@ def _said(
 ) -> ServerReport:
     """The report of a server that took so long for everything."""
     protocol = update_protocol(name, 8)
-    played = simulate_protocol(protocol, compute.draw, updates, costs)
+    played = SimulatedRun(protocol, compute.draw, updates, costs)
     one: dict[str, Any] = {"pushed": updates, "answers": updates, "cancelled": 0}
     one |= dict.fromkeys(("late", "travel", "pushing"), 0)
     one |= {"rounds": [0.16] * 20, "exposed": [0.016] * 20, "drawn": [0.019, 0.021] * 10}
@@ -349,7 +349,7 @@ def test_a_missed_formula_is_split_into_what_took_how_long() -> None:
     spent = ServiceTimes(gradient=0.00005, update=0.0001, weights=0.00003, round=sum(beside))
 
     def played(costs: ServiceTimes) -> float:
-        return simulate_protocol(names, law.draw, 800, costs).per_update(8)
+        return SimulatedRun(names, law.draw, 800, costs).per_update(8)
 
     mean = played(spent) + 0.0003
     found = attribute_time(played, spent, beside, predicted, mean)
