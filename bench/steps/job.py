@@ -107,6 +107,10 @@ class _Facts(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of a step. A fact without a field is an error here, so that none is lost."""
 
 
+# Made at import: ranks that are threads may crash msgspec if they are the first to use a type.
+_FACTS = msgspec.json.Decoder(_Facts)
+
+
 def step_record(
     job: StepJob,
     record: Record,
@@ -164,5 +168,5 @@ def step_record(
         op="sum",
         root=-1,
         bus_factor=0.0,  # a step has no busbw
-        step=msgspec.json.decode(json.dumps(known), type=_Facts),
+        step=_FACTS.decode(json.dumps(known)),
     )
