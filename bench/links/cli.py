@@ -97,7 +97,7 @@ class MeasureCommand(PairOptions, FileOptions, Command):
         for host, ranks, cpus in crowded(result.places):
             sys.stderr.write(
                 f"note: {ranks} ranks share {cpus} CPUs of {make_lines_printable(host)}: pairs took"
-                " turns on them, and what was measured is the scheduler as well\n"
+                " turns on them, so the results depend on the scheduler as well\n"
             )
         for line in refusals(result):
             sys.stderr.write(f"note: {line}\n")

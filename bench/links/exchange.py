@@ -87,7 +87,6 @@ class _Answered(Collective):
     """A collective for an exchange: the last part on each rank is an answer of a few bytes."""
 
     def size(self, nranks: int, nbytes: int, itemsize: int) -> Size:
-        """See `Collective.size`."""
         whole = super().size(nranks, nbytes, itemsize)
         few = np.full(nranks, -(-TOKEN_BYTES // itemsize), np.int64)
         parts = np.full(self.parts(nranks) - nranks, whole.elements, np.int64)
@@ -107,13 +106,11 @@ def exchange(
     swaps = how.both and how.chained
     parts = how.messages if swaps else 1
     peers = dict(pairs) | ({b: a for a, b in pairs} if how.both else {})
+    turns = [list(peers.items())]
+    turns += [[(b, a) for a, b in peers.items()]] * how.turns
     steps = [
-        [
-            _move(how, *ends, number, i)
-            for ends in _senders(how, peers, number)
-            for i in range(how.messages)
-        ]
-        for number in range(times * (2 if how.turns else 1))
+        [_move(how, *ends, number, i) for ends in senders for i in range(how.messages)]
+        for number, senders in enumerate(turns * times)
     ]
     token = nranks * parts
     if how.answered:
@@ -145,11 +142,6 @@ def exchange(
     )
     schedule = Schedule.of(nranks, spec.parts(nranks), steps)
     return replace(schedule, fusible=not how.chained), spec
-
-
-def _senders(how: ExchangePattern, peers: Mapping[int, int], number: int) -> list[tuple[int, int]]:
-    ends = list(peers.items())
-    return [(b, a) for a, b in ends] if how.turns and number % 2 else ends
 
 
 def _move(how: ExchangePattern, source: int, target: int, number: int, i: int) -> Move:

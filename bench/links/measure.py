@@ -121,22 +121,13 @@ class PairTimer:
                 (Buffer.IN, Buffer.OUT), self._buffers(how.messages * nbytes), strict=True
             )
         )
-        with (
-            np.errstate(all="ignore"),  # sums of sums grow beyond any type
-            Plan(
-                schedule,
-                spec,
-                transport,
-                world.rank,
-                source.view(dtype),
-                target.view(dtype),
-                operation,
-                elements,
-            ) as plan,
-        ):
-            # Timed from Python, pairs keep step by what they send; only of ``first`` each exchange
-            # stands behind a barrier. A rank leaves MPI's barrier microseconds after another,
-            # which a small message does not last.
+        what = (schedule, spec, transport, world.rank)
+        ends = (source.view(dtype), target.view(dtype), operation, elements)
+        # Sums of sums overflow.
+        with np.errstate(all="ignore"), Plan(*what, *ends) as plan:
+            # The messages themselves keep the ranks of a pair in step; only for ``first`` each
+            # exchange follows a barrier, since ranks leave MPI's barrier microseconds apart, which
+            # is longer than a small message takes.
             start = Start(world.barrier, every=quantity == "first")
             own = plan.spans(repetitions, start).seconds.tolist()
         return own, trips if how.chained else how.messages
@@ -166,7 +157,7 @@ _SUSTAINED = 1.5
 # Exchanges before those that count, and those that count for a latency.
 _WARMUP, _LATENCY_REPETITIONS = 5, 200
 _MOST_BYTES = 1 << 28
-# How often accused pairs are looked at again, at most.
+# The most times that suspicious pairs are measured again.
 _LOOKS = 3
 
 
@@ -235,7 +226,7 @@ def world(threads: str | None = None) -> MpiWorld:
     if joined.size < 2:
         raise ProbeError(
             "measure",
-            "one rank has nobody to talk to; start it as mpirun -n 4 busbar topology measure, "
+            "one rank has no partner; start several, as mpirun -n 4 busbar topology measure, "
             "with the mpirun of the MPI that mpi4py uses",
         )
     return joined
@@ -411,7 +402,7 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
         raise ProbeError("measure", reason)
     cells = [(name, nbytes) for name in SWEPT for nbytes in sizes(name, run.options.sweep or 0)]
     pairs = [pair for together in run.schedule for pair in together]
-    # A row a cell and block, a column a pair, filled in by its first rank.
+    # By cell, block and pair. A pair's first rank fills in its values.
     table = np.zeros((len(cells), BLOCKS, len(pairs)))
     for block in range(BLOCKS):
         for together in run.rounds(block, BLOCKS):
@@ -433,7 +424,7 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
     }
 
 
-#: Orders in which hosts meet, to tell racks apart.
+#: The number of random orders in which hosts are paired to find racks, and their seed.
 _ORDERS, _SEED = 12, 1
 #: A message of this measurement, and repetitions of it.
 RACK_BYTES, _RACK_REPETITIONS = 1 << 19, 3
@@ -446,9 +437,8 @@ _WHOLE, _FEWEST_HOSTS = 0.8, 4
 
 def first_ranks(places: Sequence[RankPlace]) -> list[int]:
     """The first rank of every host."""
-    return list({place.host: rank for rank, place in reversed(list(enumerate(places)))}.values())[
-        ::-1
-    ]
+    hosts = [place.host for place in places]
+    return [hosts.index(host) for host in dict.fromkeys(hosts)]
 
 
 def orders(ranks: Sequence[int]) -> list[list[Pair]]:

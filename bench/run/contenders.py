@@ -491,7 +491,6 @@ class _Exchange(Contender):
         return self._made
 
     def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
-        """See `Contender.traffic`."""
         sent, received = super().traffic(elements, itemsize, root)
         times = 1 if self.reach is None else self.reach.times
         return sent * times, received * times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
 
 import msgspec
 
@@ -31,13 +31,8 @@ def measured_hz() -> float | None:
     return (core.core_hz() or None) if core else None
 
 
-def look(
-    proc: Path = Path("/proc"),
-    devices: Path = Path("/sys/devices/system/cpu"),
-    clock: Callable[[], float | None] = measured_hz,
-) -> Look:
-    """Read the counters now and measure the core's clock; see `busbar.counters.look`."""
-    return counters.look(proc, devices, clock)
+#: Reads the counters and measures the core's clock; see `busbar.counters.look`.
+look = partial(counters.look, clock=measured_hz)
 
 
 class NoiseCounters:

@@ -58,13 +58,9 @@ def _of_job(job: Job, nranks: int, seen: Sequence[Sequence[Pool]]) -> Iterator[f
                     more = [chosen.library * beside(spec, sizes, rank) for rank in range(nranks)]
                     needs = [Need(a + b) for a, b in zip(own, more, strict=True)]
                     runs = (spec.in_place or not in_place) and lack(needs, seen) is None
-                    known[key] = _limit(options, sum(own)) if runs else 0.0
+                    limit = options.budget + SETUP_S + ENERGY_S * options.energy
+                    known[key] = limit + PER_BYTE_S * sum(own) if runs else 0.0
                 yield known[key]
-
-
-def _limit(options: Options, nbytes: int) -> float:
-    """Seconds for a row and placement whose buffers on all ranks together have ``nbytes`` bytes."""
-    return options.budget + SETUP_S + ENERGY_S * options.energy + PER_BYTE_S * nbytes
 
 
 class Pace:

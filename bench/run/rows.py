@@ -88,7 +88,7 @@ class Case:
 
 
 _FEWEST, _MOST, _WARMUP, _BUDGET_S = 3, 30, 2, 2.0
-# A vector that stays in the nearest cache, and how much of it is timed to know its speed.
+# Elements of a vector that stays in the nearest cache, and multiplications that measure its speed.
 _ELEMENTS, _TRIAL = 512, 200
 
 
@@ -123,7 +123,6 @@ class _Overlapped(Wrapper):
         self._work = lambda: self.computing.append(self._compute())
 
     def __call__(self) -> None:
-        """See `Action.__call__`."""
         self.action.over(self._work)
 
     def _compute(self) -> float:
@@ -135,7 +134,7 @@ class _Overlapped(Wrapper):
 
 
 _LOST = (
-    "of {} iterations in windows there is none that every rank began in time: use --sync barrier"
+    "none of {} iterations in windows counts, as some rank began late in each: use --sync barrier"
 )
 
 
@@ -177,37 +176,39 @@ class Bench:
         self.complaint = ""
         if in_place and not case.spec.in_place:
             return Record(skipped=f"{case.spec.name} has no in-place form")
-        layout = case.layout(self._world.size)
-        sizes = self._sizes(case, in_place)
-        program = self._program(case, layout, in_place)
+        nranks, rank, each = self._world.size, self._world.rank, case.elements
+        layout, itemsize, program = case.layout(nranks), case.dtype.itemsize, None
+        sizes = buffers(case.spec, nranks, case.root, each, itemsize, in_place)
+        if case.schedule is not None:
+            program = lower(case.schedule, layout, rank, each, in_place=in_place)
         refusal = self._refusal(case, program, sizes, in_place) or self._taken(sizes)
         if refusal:
             return Record(skipped=refusal)
         source, target = self._buffers(case, layout, in_place)
         own = {Buffer.IN: source, Buffer.OUT: target}
-        called = LibraryCall(case.spec, own, case.op, case.elements, case.root, in_place)
-        limit = self._rooflines.limit(layout, called)
+        about = (case.op, case.elements, case.root, in_place, case.nonblocking)
+        call = LibraryCall(case.spec, own, *about)
+        limit = self._rooflines.limit(layout, call)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
         start = time.perf_counter()
-        inputs.fill(self._world.rank, source)
+        inputs.fill(rank, source)
         # Each check fills the inputs again, and reads about as much.
         proving = 2 * (time.perf_counter() - start) * max(1, self._check.iterations)
         growth = MemoryGrowth()
-        action = self._action(case, program, source, target, in_place)
+        action = self._action(case, program, call)
         proof = self._proof(case, inputs, source, target)
         self._follow(action)
         try:
-            timing = self._checked(case, action, proof) if self._check.timed else action
+            timing: Action = action
+            if self._check.timed:
+                proof.fresh()
+                meet, reached = self._world.barrier, case.reach is not None
+                meet()
+                timing = Checked(action, proof, meet, self._arrived, reached=reached)
             self._gauges.begin()
             noise, overlapped = NoiseCounters(self._world), None
-            timed = measure(
-                timing,
-                self._world,
-                self._rules,
-                how,
-                self._arrived,
-                lambda: self.pace.left() - proving,
-            )
+            within = (how, self._arrived, lambda: self.pace.left() - proving)
+            timed = measure(timing, self._world, self._rules, *within)
             noise.stop()
             if case.nonblocking and timed.times_s:
                 alone = median(timed.times_s)
@@ -218,7 +219,7 @@ class Bench:
             gpus = self._gauges.end((timed.runs or 0) + more)
             moved = self._prove(case, action, proof)
             if case.schedule is None and not case.worksharing and self._room.on_host:
-                most = taken(sizes, self._world.rank, growth.nbytes())
+                most = taken(sizes, rank, growth.nbytes())
                 self._vectors[case.spec.name] = max(self._vectors.get(case.spec.name, 0), most)
         finally:
             self._follow(None)
@@ -234,16 +235,6 @@ class Bench:
         )
 
     # -- memory
-
-    def _sizes(self, case: Case, in_place: bool) -> Sizes:
-        size = case.dtype.itemsize
-        return buffers(case.spec, self._world.size, case.root, case.elements, size, in_place)
-
-    def _program(self, case: Case, layout: Layout, in_place: bool) -> Program | None:
-        """This rank's program, lowered once for each row; None without a schedule."""
-        if case.schedule is None:
-            return None
-        return lower(case.schedule, layout, self._world.rank, case.elements, in_place=in_place)
 
     def _need(self, case: Case, program: Program | None, sizes: Sizes, in_place: bool) -> int:
         """Bytes that this rank needs for the row in total."""
@@ -267,14 +258,11 @@ class Bench:
         if lack is None:
             return ""
         fewer = f" or with {max(1, lack.ranks * lack.free // lack.need)} of these ranks there"
+        fits = format_bytes(case.fitting(self._world.size, lack.need, lack.free))
         return (
-            f"{format_count(lack.ranks, 'rank')} x"
-            f" {format_bytes(lack.need / lack.ranks)} ="
+            f"{format_count(lack.ranks, 'rank')} x {format_bytes(lack.need / lack.ranks)} ="
             f" {format_bytes(lack.need)} {lack.name}, which has {format_bytes(lack.free)} to give;"
-            " it"
-            f" would fit with sizes up to"
-            f" {format_bytes(case.fitting(self._world.size, lack.need, lack.free))}"
-            + (fewer if lack.ranks > 1 else "")
+            f" it would fit with sizes up to {fits}" + (fewer if lack.ranks > 1 else "")
         )
 
     def _taken(self, sizes: Sizes) -> str:
@@ -307,34 +295,15 @@ class Bench:
         poison(target)
         return source, target
 
-    def _action(
-        self,
-        case: Case,
-        program: Program | None,
-        source: Array,
-        target: Array,
-        in_place: bool,
-    ) -> Action:
-        buffers = {Buffer.IN: source, Buffer.OUT: target}
+    def _action(self, case: Case, program: Program | None, call: LibraryCall) -> Action:
         if case.reach is not None and program is not None:
-            return self._transport.one_sided(program, buffers, case.reach)
+            return self._transport.one_sided(program, call.buffers, case.reach)
         if case.schedule is None:
             how = self._transport.worksharing if case.worksharing else self._baseline.library
-            about = (case.op, case.elements, case.root, in_place, case.nonblocking)
-            return how(LibraryCall(case.spec, buffers, *about))
-        return Plan(
-            case.schedule,
-            case.spec,
-            self._transport,
-            self._world.rank,
-            source,
-            target,
-            case.op,
-            case.elements,
-            root=case.root,
-            in_place=in_place,
-            program=program,
-        )
+            return how(call)
+        what = (case.schedule, case.spec, self._transport, self._world.rank)
+        ends = (call.buffers[Buffer.IN], call.buffers[Buffer.OUT], case.op, case.elements)
+        return Plan(*what, *ends, root=case.root, in_place=call.in_place, program=program)
 
     def _proof(self, case: Case, inputs: Inputs, source: Array, target: Array) -> ResultCheck:
         library = case.schedule is None and not case.worksharing
@@ -350,13 +319,6 @@ class Bench:
             compares=not nothing,
             digests=self._check.timed,
         )
-
-    def _checked(self, case: Case, action: Action, proof: ResultCheck) -> Action:
-        """The action with a check after every iteration. All ranks call this together."""
-        proof.fresh()
-        self._world.barrier()
-        reached = case.reach is not None
-        return Checked(action, proof, self._world.barrier, self._arrived, reached=reached)
 
     def _prove(self, case: Case, action: Action, proof: ResultCheck) -> tuple[int, int]:
         """Run the iterations to check, and compare every element of their results.

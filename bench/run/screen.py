@@ -128,24 +128,19 @@ class Screen:
     def _far(self) -> str:
         """The progress of the sweep as text."""
         assert self._pace is not None
-        remaining = self._pace.remaining()
+        of = "" if self._endless else f" of {self._of}"
         passed = format_duration(self._pace.elapsed)
-        if self._endless:
-            return f"{self._done} done, {passed} passed: {self._doing}"
-        left = "" if remaining is None else f", about {format_duration(remaining)} left"
-        return f"{self._done} of {self._of} done, {passed} passed{left}: {self._doing}"
+        return f"{self._done}{of} done, {passed} passed{self._left(', ')}: {self._doing}"
+
+    def _left(self, before: str) -> str:
+        """The estimated time that is left, after ``before``; empty if it is unknown."""
+        remaining = None if self._endless or self._pace is None else self._pace.remaining()
+        return "" if remaining is None else f"{before}about {format_duration(remaining)} left"
 
     def _draw(self) -> None:
-        assert self._progress is not None and self._task is not None and self._pace is not None
-        remaining = self._pace.remaining()
-        left = (
-            ""
-            if remaining is None or self._endless
-            else f"  about {format_duration(remaining)} left"
-        )
-        self._progress.update(
-            self._task, completed=self._done, description=self._doing + left, refresh=True
-        )
+        assert self._progress is not None and self._task is not None
+        text = self._doing + self._left("  ")
+        self._progress.update(self._task, completed=self._done, description=text, refresh=True)
 
     def end(self, reason: str) -> None:
         """Print the last note, if there is a reason; afterwards no thread prints."""

@@ -74,6 +74,10 @@ class Rules:
     oversubscribed: bool | None = None
 
 
+# Used at import: ranks that are threads may crash msgspec if they are the first to use a type.
+msgspec.convert([], list[Rules])
+
+
 def dump(rules: Iterable[Rules], environment: Mapping[str, Any]) -> bytes:
     """The tuning file as JSON, which ``-A auto`` reads."""
     every = [asdict(one) for one in rules]

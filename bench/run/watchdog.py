@@ -324,7 +324,9 @@ class Watchdog:
         self._signs, self._lock = 0, threading.Lock()
         self._action: Action | None = None
         self._before = 0
-        self._states = None if timeout is None else _states(world)
+        # The sockets between MPI's ranks; ranks that are threads of one process need none.
+        sockets = timeout is not None and isinstance(world, MpiWorld)
+        self._states = RankStates(world) if sockets else None
         #: True if the run was ended because a row made no progress.
         self.stuck = False
         self._explain: Callable[[Mapping[int, State], int], str] = explain
@@ -483,7 +485,7 @@ class Watchdog:
         if not silent or self._states is None:
             return ""
         hosts = f"{len(silent)} host{'s' * (len(silent) > 1)}"
-        return f" (no rank of {hosts} could tell rank 0 at {self._states.where})"
+        return f" (no rank of {hosts} could reach rank 0 at {self._states.where})"
 
     def _unanswered(self, now: float, timeout: float) -> None:
         """On other ranks: end the run if rank 0 neither ends it nor answers."""
@@ -535,11 +537,6 @@ class Watchdog:
 
 def _late(timeout: float) -> str:
     return f"the row made no progress for {timeout:g} s (-T)"
-
-
-def _states(world: World) -> RankStates | None:
-    """The sockets between MPI's ranks; None if ranks are threads of one process."""
-    return RankStates(world) if isinstance(world, MpiWorld) else None
 
 
 class StoppedNeighbour:

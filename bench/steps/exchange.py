@@ -80,23 +80,22 @@ def coded_calls(algorithm: str, codec: Codec, elements: int, nranks: int) -> lis
     return calls
 
 
-class ExchangeTimes(NamedTuple):
-    """Seconds of one rank in all its iterations together."""
+class CodingTimes(NamedTuple):
+    """Seconds that one rank took to encode and to decode, in all its iterations together."""
 
     encode: float = 0.0
-    exchange: float = 0.0
     decode: float = 0.0
 
-    def plus(self, other: ExchangeTimes) -> ExchangeTimes:
-        """The sum of both, part by part."""
-        return ExchangeTimes(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, encode: float, decode: float) -> CodingTimes:
+        """These times and the given ones."""
+        return CodingTimes(self.encode + encode, self.decode + decode)
 
 
 class Encoded(Action):
-    """An exchange that first encodes a rank's vector. ``exchange_times``: seconds taken so far."""
+    """An exchange that first encodes a rank's vector. ``times``: of all iterations so far."""
 
     def __init__(self, source: Vector, plans: Sequence[Action]) -> None:
-        self._source, self._plans, self.exchange_times = source, plans, ExchangeTimes()
+        self._source, self._plans, self.times = source, plans, CodingTimes()
 
     def __call__(self) -> None:
         """Encode, exchange and decode."""
@@ -137,11 +136,8 @@ class CastFirst(Encoded):
         start = time.perf_counter()
         with np.errstate(over="ignore"):  # values too large for the type become infinite
             np.copyto(self._buffer, self._source, casting="unsafe")
-        cast = time.perf_counter()
+        self.times = self.times.plus(time.perf_counter() - start, 0.0)
         exchanges[0]()
-        encode, exchange, decode = self.exchange_times
-        exchange += time.perf_counter() - cast
-        self.exchange_times = ExchangeTimes(encode + cast - start, exchange, decode)
 
 
 class CompressedMean(Encoded):
@@ -203,12 +199,9 @@ class CompressedMean(Encoded):
         exchanges[0]()
         arrived = time.perf_counter()
         self._add()
-        added = time.perf_counter()
+        self.times = self.times.plus(encoded - start, time.perf_counter() - arrived)
         for exchange in exchanges[1:]:
             exchange()
-        end = time.perf_counter()
-        passed = (encoded - start, arrived - encoded + end - added, added - arrived)
-        self.exchange_times = self.exchange_times.plus(ExchangeTimes(*passed))
 
     def _add(self) -> None:
         """Add up, in rank order, the vectors that were received for this rank's shard."""
@@ -289,7 +282,7 @@ class Exchange:
         self._messages: dict[TensorRange, int] = {}
         # Bytes that were sent and received by plans that are closed now, and their seconds.
         self._closed_sent = self._closed_received = 0
-        self._closed_times = ExchangeTimes()
+        self._closed_times = CodingTimes()
         self.plans_made, self.carriers = 0, Counter[str]()
 
     def schedule(self, nbytes: int) -> Schedule | None:
@@ -329,14 +322,12 @@ class Exchange:
         if program is None:
             return nbytes  # the library's own vector
         whole = memory(program, self._job.transport, layout.itemsize(span), in_place=True)
-        return whole - nbytes + self._source_bytes(layout.elements(span))
-
-    def _source_bytes(self, n: int) -> int:
-        """Bytes of a source of ``n`` elements, with its codes and its error feedback; 0 without."""
         if self._source is None:
-            return 0
-        codes = (1 + self._job.world.size) * self._codec.nbytes(n) + 4 * n
-        return 4 * n + (codes if self.coded else 0)
+            return whole - nbytes
+        # A source in float32, its codes, and its error feedback.
+        n, size = layout.elements(span), self._job.world.size
+        codes = (1 + size) * self._codec.nbytes(n) + 4 * n
+        return whole - nbytes + 4 * n + (codes if self.coded else 0)
 
     def plan(self, gradients: Gradients, span: TensorRange) -> Action:
         """The action that exchanges a range, kept for reuse. All ranks pass the same range."""
@@ -390,7 +381,7 @@ class Exchange:
         self._closed_sent += plan.sent
         self._closed_received += plan.received
         if isinstance(plan, Encoded):
-            self._closed_times = self._closed_times.plus(plan.exchange_times)
+            self._closed_times = self._closed_times.plus(*plan.times)
         plan.close()
 
     @property
@@ -399,12 +390,12 @@ class Exchange:
         return self._source is not None and self._codec.adds is None
 
     @property
-    def times(self) -> ExchangeTimes:
-        """Seconds of this rank's exchanges so far, with encoding and decoding."""
+    def times(self) -> CodingTimes:
+        """Seconds that this rank took to encode and to decode so far."""
         times = self._closed_times
         for plan in self._plans.values():
             if isinstance(plan, Encoded):
-                times = times.plus(plan.exchange_times)
+                times = times.plus(*plan.times)
         return times
 
     def forget(self) -> None:

@@ -92,7 +92,7 @@ UPDATES: Mapping[str, Update] = {
     ),
     "async": Update(_SERVERS, "a server updates with every gradient that comes"),
     "k-async": Update(_SERVERS, "k-async:K: with the gradients of K learners; the others go on"),
-    "k-batch-async": Update(_SERVERS, "k-batch-async:K: with K gradients; nobody waits"),
+    "k-batch-async": Update(_SERVERS, "k-batch-async:K: with K gradients; no learner waits"),
 }
 #: Updates that continue when a learner is lost.
 ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
@@ -105,6 +105,10 @@ def update(name: str) -> Update:
 
 class _Facts(Step, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fields of a step. A fact without a field is an error here, so that none is lost."""
+
+
+# Made at import: ranks that are threads may crash msgspec if they are the first to use a type.
+_FACTS = msgspec.json.Decoder(_Facts)
 
 
 def step_record(
@@ -123,12 +127,14 @@ def step_record(
     uses. ``transport``: the transport of the exchange, if it is not the job's. ``facts``: further
     fields of `reports.records.steps.Step`.
 
-    In the result ``collective`` is ``step:MODEL/LAW`` and ``algorithm`` is the update and its
-    fusion (``ring/ddp``); rows are compared if both are equal. If an update takes fewer gradients
-    than there are learners, ``collective`` also has their number (``/4 gradients``), so that such
-    rows are not compared with others. ``size``: the gradients' bytes.
+    In the result ``collective`` is ``step:MODEL/LAW`` and ``algorithm`` is the update, its fusion
+    (``ring/ddp``), and ``after`` if buckets are exchanged after the backward pass. Rows are
+    compared if both are equal. If an update takes fewer gradients than there are learners,
+    ``collective`` also has their number (``/4 gradients``), so that such rows are not compared with
+    others. ``size``: the gradients' bytes.
     """
-    options, workload = job.options, job.workload
+    options, workload, fusion = job.options, job.workload, facts.get("fusion")
+    exchange = [str(fusion), *([] if options.overlap else ["after"])] if fusion else []
     named = f"{STEP}{workload.name}" + (
         "" if options.compute.label == "none" else f"/{options.compute.label}"
     )
@@ -152,7 +158,7 @@ def step_record(
     return replace(
         record,
         collective=named,
-        algorithm=_label(job, facts.get("fusion")),
+        algorithm="/".join([job.choice.label, *exchange]),
         transport=transport
         or (job.baseline if job.choice.name == "library" else job.transport).name,
         ranks=job.ranks,
@@ -162,11 +168,5 @@ def step_record(
         op="sum",
         root=-1,
         bus_factor=0.0,  # a step has no busbw
-        step=msgspec.json.decode(json.dumps(known), type=_Facts),
+        step=_FACTS.decode(json.dumps(known)),
     )
-
-
-def _label(job: StepJob, fusion: object) -> str:
-    """The update, its fusion, and ``after`` if it was exchanged after the backward pass."""
-    after = [] if job.options.overlap else ["after"]
-    return "/".join([job.choice.label, *([str(fusion), *after] if fusion else [])])

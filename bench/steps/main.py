@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from bench.launch.control_socket import ControlSocket
@@ -61,10 +60,13 @@ class StepCommand(StepOptions, Command):
             return several(_MODULE, self, closing)
         from bench.cli import start
 
+        def measure(opened: RunContext) -> int:
+            return int(load("bench.steps.session:measure")(self, opened))
+
         if self.in_process:
             if sign is not None:
                 raise Unsupported("--threads makes its own ranks; run it without mpirun")
-            return start.threads(self, partial(_measure, self))
+            return start.threads(self, measure)
         if self.ranks is not None and sign is None:
             from bench.cli.ranks import start as start_ranks
 
@@ -72,7 +74,7 @@ class StepCommand(StepOptions, Command):
             return start_ranks(_MODULE, self.ranks, self, _LOST if alone else "")
         # While the first thread computes, a second one exchanges; only one calls MPI at a time.
         needed = "serialized" if self.overlap else NEEDED
-        return start.mpi(self, self.line, partial(_measure, self), needed)
+        return start.mpi(self, self.line, measure, needed)
 
 
 def main(argv: Sequence[str], line: ControlSocket) -> int:
@@ -81,12 +83,6 @@ def main(argv: Sequence[str], line: ControlSocket) -> int:
     ``line``: the control socket to the process that started this rank.
     """
     return serve("busbar", lambda: StepCommand.start("bench.step", argv, line=line))
-
-
-def _measure(options: StepOptions, opened: RunContext) -> int:
-    from bench.steps.session import measure
-
-    return measure(options, opened)
 
 
 def _ranks(options: StepOptions) -> int:
@@ -107,9 +103,8 @@ def check(options: StepOptions, nranks: int) -> None:
     if options.fit is not None or options.topology:
         from collectives.predict.maps import load_machine
 
-        load_machine(
-            options.topology or None, options.fit, nranks
-        )  # a file that cannot be read is reported before ranks start
+        # A file that cannot be read is reported before ranks start.
+        load_machine(options.topology or None, options.fit, nranks)
     for choice in options.updates:
         load(f"{update(choice.name).module}:check")(choice, nranks, options)
 
@@ -119,11 +114,10 @@ def _check_memory(options: StepOptions, nranks: int) -> None:
     need = nranks * GradientLayout.of(options.workload, options.dtype).nbytes
     free = int(free_memory() * SHARE)
     if need > free:
+        scale = -(-2 * need // max(1, free))
         raise Unsupported(
             f"{nranks} ranks' gradients of {options.workload.name} are {format_bytes(need)}, and"
-            " there are"
-            f" {format_bytes(free)} to give; --scale {-(-2 * need // max(1, free))} makes them"
-            " smaller"
+            f" there are {format_bytes(free)} to give; --scale {scale} makes them smaller"
         )
 
 

@@ -31,7 +31,7 @@ from bench.steps.training.problem import (
     rule,
     shape,
 )
-from bench.steps.workloads import MOST_BYTES, PRECISIONS, Tensor, Workload, model, read
+from bench.steps.workloads import MOST_BYTES, MOST_MS, PRECISIONS, Tensor, Workload, model, parse_ms
 from busbar.arguments import number
 from busbar.errors import MissingLibrary, Unsupported
 from busbar.files import read_text
@@ -39,8 +39,6 @@ from busbar.options import Self, option, redefine, switch
 from busbar.units import MOST_RANKS, SECONDS, parse_quantity
 
 SPENDING = ("sleep", "burn")
-#: Milliseconds of a step at most: an hour.
-MOST_MS = 3.6e6
 _MOST_ROWS = 100_000
 _MOST_RANKS = 1024
 
@@ -234,7 +232,7 @@ class StepOptions(RunOptions):
     def _whole(self) -> Workload:
         """The model before ``--scale``: a problem's own tensors, or those of a name or a file."""
         if self.shape is None:
-            return workload_of("toy" if self.listing else self.model)
+            return model("toy" if self.listing else self.model)
         tensors = [Tensor(name, sizes, prod(sizes)) for name, sizes in self.shape.tensors]
         return Workload(self.problem or "", tuple(tensors[::-1]))
 
@@ -329,9 +327,9 @@ class StepOptions(RunOptions):
         """Raise Unsupported if an option of real gradients excludes another option."""
         for name in ("model", "scale", "precision") if self.problem is not None else ():
             if name in self.given:
-                raise Unsupported(f"--{name} is of a model; --problem {self.problem} is trained")
+                raise Unsupported(f"--{name} does not go with --problem, which has its own model")
         if self.compress != "none" and self.precision != "fp32":
-            raise Unsupported("--compress turns fp32 into what travels; leave --precision out")
+            raise Unsupported("--compress compresses fp32 gradients; leave --precision out")
         if self.plot is not None and self.plot.suffix not in (".png", ".svg", ".pdf"):
             raise Unsupported(f"--plot {self.plot}: its name ends with .png, .svg or .pdf")
         if self.plot is not None and find_spec("matplotlib") is None:
@@ -354,13 +352,6 @@ def _choice(text: str) -> UpdateChoice:
     if not name:
         raise Unsupported("--update: a name is missing; --update list has them")
     return UpdateChoice(name, value)
-
-
-def workload_of(name: str) -> Workload:
-    """The model of a name or of a .csv or .json file. Raises Unsupported if there is none."""
-    if name.endswith((".csv", ".json")):
-        return read(Path(name))
-    return model(name)
 
 
 def compute(
@@ -394,13 +385,10 @@ def compute(
 
 def _ms(text: str, number: str) -> float:
     """Parse a number of milliseconds in ``--compute`` to seconds. Raises Unsupported."""
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= MOST_MS:
+    seconds = parse_ms(number)
+    if seconds is None:
         raise Unsupported(f"--compute {text[:40]!r}: milliseconds from 0 to {MOST_MS:g}")
-    return value / 1e3
+    return seconds
 
 
 def _straggler(text: str) -> tuple[int, float]:
@@ -416,9 +404,9 @@ def _table(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     for line, cells in enumerate(csv.reader(io.StringIO(read_text(path, MOST_BYTES))), 1):
         if not cells or (line == 1 and not _number(cells[0])):
             continue
-        if not all(map(_number, cells)) or not all(0 <= float(c) <= MOST_MS for c in cells):
+        rows.append([seconds for seconds in map(parse_ms, cells) if seconds is not None])
+        if len(rows[-1]) < len(cells):
             raise Unsupported(f"{path}:{line}: milliseconds from 0 to {MOST_MS:g} are needed")
-        rows.append([float(c) / 1e3 for c in cells])
         if len(cells) != len(rows[0]) or len(cells) > _MOST_RANKS:
             raise Unsupported(f"{path}:{line}: {len(cells)} columns, but {len(rows[0])} before")
         if len(rows) > _MOST_ROWS:

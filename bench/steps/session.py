@@ -168,10 +168,10 @@ class _StepSession(RunSession):
     def _unseen(self, choice: UpdateChoice) -> str:
         """A phrase that says why the trace has no messages."""
         if choice.name == "library":
-            return "the library tells nothing of its messages"
+            return "the library does not report its messages"
         if self._world.size == 1:
             return "one rank has no messages"
-        return f"{self._opened.transport.name} has no messages to be seen; --transport mpi has"
+        return f"{self._opened.transport.name} does not report messages; --transport mpi does"
 
     def _plot(self) -> None:
         """Draw time per update and loss. Rank 0 does this."""

@@ -27,10 +27,9 @@ from numpy.typing import NDArray
 from bench.options.options import parse_choice
 from bench.run.memory import Need, Room
 from bench.run.tuning_file import load
-from bench.steps import buckets
-from bench.steps.buckets import Fusion, GradientLayout, Gradients, TensorRange, fill_buffers
+from bench.steps.buckets import GradientLayout, Gradients, TensorRange, assign_buckets, fill_buffers
 from bench.steps.compute import spend_until
-from bench.steps.exchange import REDUCE_BROADCAST, CollectiveCall, Exchange, ExchangeTimes, stages
+from bench.steps.exchange import REDUCE_BROADCAST, CodingTimes, Exchange, stages
 from bench.steps.job import UPDATES, StepJob, step_record
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.trace import MESSAGES
@@ -40,23 +39,21 @@ from bench.steps.training.problem import (
     Facts,
     Lines,
     ReceivedGradient,
-    SharedProblem,
     WeightHistory,
     compression,
     relative_error,
     report_training,
 )
-from bench.timing.measure import Timing, measure
+from bench.timing.measure import FunctionAction, Timing, measure
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.units import format_bytes, format_seconds
 from collectives.execution.transport import Action, Array, TracedMessage
 from collectives.formats.load import build, is_file
-from collectives.predict.interface import CollectivePredictor, Operation
+from collectives.predict.interface import Operation
 from collectives.predict.maps import load_machine
 from collectives.predict.predictor import choose_predictor
 from collectives.schedule import catalogue
-from collectives.schedule.schedule import Schedule
 from reports.records.measurement import Record
 from reports.statistics.uncertain import mean_of, median_of
 
@@ -68,33 +65,29 @@ class TrainingStep(Action):
     """One training step, as an action that can be repeated.
 
     The first of ``exchanges`` exchanges every bucket as soon as it is ready, the others exchange
-    all buckets at the end. ``messages``: sent by this rank so far; ``buckets``: exchanged so far.
-    Raises Unsupported with overlapped exchange if MPI's thread level allows no second thread.
+    all buckets at the end. ``spans``: the buckets; with a cycle, those of a step without overlap.
+    ``messages``: sent by this rank so far; ``buckets``: exchanged so far. Raises Unsupported with
+    overlapped exchange if MPI's thread level allows no second thread.
     """
 
     def __init__(
         self,
         job: StepJob,
-        fusion: Fusion,
-        layout: GradientLayout,
         gradients: Gradients,
+        spans: Sequence[TensorRange],
         exchanges: Sequence[Exchange],
         training: RankTraining,
     ) -> None:
-        self._job, self._fusion, self._layout, self._gradients = job, fusion, layout, gradients
+        self._job, self._gradients, self._spans = job, gradients, spans
+        self._layout, self._cycle = gradients.layout, job.options.fusion.cycle
         self._first, *self._rest = exchanges
         self._training = training
         self._number = -job.options.warmup
-        self._shares, self._count = job.workload.shares(), len(layout.kinds)
+        self._shares, self._count = job.workload.shares(), len(self._layout.kinds)
         self.messages = self.buckets = 0
-        self._spans = (
-            []
-            if fusion.cycle
-            else buckets.assign_buckets(layout.sizes, fusion.limits, layout.kinds)
-        )
         # The exchanging thread is woken after each bucket's last tensor; with a cycle, after each.
-        stops = [stop for _, stop in self._spans] or list(range(1, self._count + 1))
-        self._stops = np.array(stops)
+        each = range(1, self._count + 1)
+        self._stops = each if self._cycle is not None else [stop for _, stop in spans]
         self._ready = ReadyCount()
         self._thread: Exchanger | None = None
         if job.options.overlap:
@@ -128,7 +121,7 @@ class TrainingStep(Action):
 
     def _compute(self, start: float, ready: NDArray[np.float64]) -> None:
         job, begun = self._job, start
-        for stop in self._stops.tolist():
+        for stop in self._stops:
             spend_until(float(ready[stop - 1]), job.options.burn)
             if job.trace.on:
                 now = time.perf_counter()
@@ -141,10 +134,10 @@ class TrainingStep(Action):
 
     def _exchange(self, start: float, ready: NDArray[np.float64]) -> None:
         """Exchange all gradients; each bucket as soon as it is ready."""
-        if self._fusion.cycle is not None and self._thread is not None:
-            spans = self._exchange_in_cycles(start, self._fusion.cycle, ready)
+        spans = self._spans
+        if self._cycle is not None and self._thread is not None:
+            spans = self._exchange_in_cycles(start, self._cycle, ready)
         else:
-            spans = self._spans or self._fill_buffers(0, self._count)
             for span in spans:
                 self._ready.wait_for(span[1])
                 self._exchange_bucket(self._first, span, float(ready[span[0]]))
@@ -153,17 +146,12 @@ class TrainingStep(Action):
             for span in spans:
                 self._exchange_bucket(exchange, span, now)
 
-    def _fill_buffers(self, begin: int, end: int) -> list[TensorRange]:
-        layout = self._layout
-        return list(
-            buckets.fill_buffers(layout.sizes, begin, end, self._fusion.buffer, layout.kinds)
-        )
-
     def _exchange_in_cycles(
         self, start: float, cycle: float, ready: NDArray[np.float64]
     ) -> list[TensorRange]:
         """In each cycle exchange the gradients that are ready on all ranks, as Horovod does."""
         spans: list[TensorRange] = []
+        layout, buffer = self._layout, self._job.options.fusion.buffer
         done, tick = 0, start
         while done < self._count:
             tick = max(tick + cycle, time.perf_counter())
@@ -172,7 +160,7 @@ class TrainingStep(Action):
             count = np.array([float(self._ready.count)])
             agreed = int(self._job.world.combine(count, "min")[0])
             self._job.trace.add("agree", "exchange", began, time.perf_counter(), ready=agreed)
-            for span in self._fill_buffers(done, agreed):
+            for span in fill_buffers(layout.sizes, done, agreed, buffer, layout.kinds):
                 self._exchange_bucket(self._first, span, float(ready[span[0]]))
                 spans.append(span)
             done = max(done, agreed)
@@ -336,13 +324,22 @@ class RankTraining:
 
         All ranks call this together. ``times``: seconds of each step.
         """
-        if self._shared is None:
+        world, shared = self._world, self._shared
+        if shared is None:
             return {}, []
-        facts, lines = self._world.broadcast(self._report(self._shared, times))
-        return facts, lines
+        same = len(set(world.gather(sha256(self._weights.tobytes()).hexdigest()))) == 1
+        report: tuple[Facts, Lines] = {}, []
+        if world.rank == 0:
+            moments = [0.0, *accumulate(times)]
+            where = f": {'' if same else 'not '}the same bits on all ranks"
+            report = report_training(
+                shared, self._history.entries, lambda n: moments[n], compare=True, where=where
+            )
+        facts, lines = world.broadcast(report)
+        return {**facts, "ranks_agree": same}, lines
 
     def compression(
-        self, runs: int, sent: int, times: ExchangeTimes, exchange: Callable[[], Vector]
+        self, runs: int, sent: int, times: CodingTimes, exchange: Callable[[], Vector]
     ) -> tuple[Facts, Lines]:
         """Costs and error of compression over ``runs`` steps. All ranks call this together.
 
@@ -356,18 +353,6 @@ class RankTraining:
         n, error = max(1, len(self._source)), self._error(exchange)
         facts, lines = compression(self.codec, n, "sum", error, encode_s, decode_s)
         return {**facts, "sent_bytes_per_rank": sent_bytes}, lines
-
-    def _report(self, shared: SharedProblem, times: Sequence[float]) -> tuple[Facts, Lines]:
-        """Rank 0's report of the training, with the result of comparing all ranks' weights."""
-        same = len(set(self._world.gather(sha256(self._weights.tobytes()).hexdigest()))) == 1
-        if self._world.rank:
-            return {}, []
-        moments = [0.0, *accumulate(times)]
-        where = f": {'' if same else 'not '}the same bits on all ranks"
-        facts, lines = report_training(
-            shared, self._history.entries, lambda n: moments[n], compare=True, where=where
-        )
-        return {**facts, "ranks_agree": same}, lines
 
     def _error(self, exchange: Callable[[], Vector]) -> float:
         """The relative error of the mean that ``exchange`` returns: the largest of all ranks."""
@@ -405,14 +390,14 @@ def expected(
 
     def seconds(number: int, span: TensorRange) -> float:
         """Seconds of the exchange of a range; ranges of equally many bytes take equally long."""
-        nbytes = layout.nbytes_of(span)
-        if (number, nbytes) not in cache:
-            exchange = exchanges[number]
-            cache[number, nbytes] = sum(
-                _call_seconds(predictor, schedule, call, in_place=not exchange.coded)
-                for schedule, call in exchange.calls(layout, span)
-            )
-        return cache[number, nbytes]
+        key = number, layout.nbytes_of(span)
+        if key not in cache:
+            exchange, cache[key] = exchanges[number], 0.0
+            for schedule, (collective, _, nbytes, itemsize) in exchange.calls(layout, span):
+                in_place = not exchange.coded
+                operation = Operation.of(schedule, collective, itemsize=itemsize, in_place=in_place)
+                cache[key] += float(predictor.seconds(operation, [nbytes])[0])
+        return cache[key]
 
     shares, ends = job.workload.shares(), []
     after = sum(seconds(n, span) for n in range(1, len(exchanges)) for span in spans)
@@ -428,14 +413,6 @@ def expected(
             end = time_cycles(ready, layout.sizes, buffer, cycle, partial(seconds, 0), layout.kinds)
         ends.append(end + after)
     return median(ends), "fit" if options.fit is not None else "topology"
-
-
-def _call_seconds(
-    predictor: CollectivePredictor, schedule: Schedule, call: CollectiveCall, *, in_place: bool
-) -> float:
-    """Seconds of one collective of an exchange."""
-    operation = Operation.of(schedule, call.collective, itemsize=call.itemsize, in_place=in_place)
-    return float(predictor.seconds(operation, [call.nbytes])[0])
 
 
 def time_buckets(
@@ -543,8 +520,8 @@ class _Update:
         """The buckets; with a cycle, the buffers that result if all gradients are ready at once."""
         sizes, kinds = self._layout.sizes, self._layout.kinds
         if self._fusion.cycle is None:
-            return buckets.assign_buckets(sizes, self._fusion.limits, kinds)
-        return list(buckets.fill_buffers(sizes, 0, len(sizes), self._fusion.buffer, kinds))
+            return assign_buckets(sizes, self._fusion.limits, kinds)
+        return list(fill_buffers(sizes, 0, len(sizes), self._fusion.buffer, kinds))
 
     def _check_memory(self) -> None:
         """Raise Unsupported on all ranks if a rank lacks memory for gradients and plans."""
@@ -575,20 +552,22 @@ class _Update:
         )
         if self._training.real:  # training goes on even if the step's time is precise enough
             rules = replace(rules, precise=0.0)
-        step = TrainingStep(
-            job, self._fusion, self._layout, self._gradients, self._exchanges, self._training
-        )
-        before, plans_before = self._bytes_moved(), self._first.plans_made
+        step = TrainingStep(job, self._gradients, self._spans, self._exchanges, self._training)
+        before, plans_before = (step.sent, step.received), self._first.plans_made
         try:
             timed = self._timed(step, rules)
         finally:
             step.close()
-        moved = np.array(self._bytes_moved()) - before
+        moved = np.array([step.sent, step.received]) - before
         plans_made_late = self._first.plans_made - plans_before
         n, runs = len(timed.times_s), timed.runs or 1
-        facts, lines = self._report(timed, int(moved[0]))
-        alone = self._timed(_Alone(self._compute), Timing(0, n, per_rank=True))
-        exchange = self._timed(_Alone(self._exchange_all), Timing(1, min(n, _ALONE)))
+        facts, lines = self._training.report(timed.times_s)
+        coding_facts, coding_lines = self._training.compression(
+            runs, int(moved[0]), self._first.times, self._exchange_afresh
+        )
+        facts, lines = facts | coding_facts, lines + coding_lines
+        alone = self._timed(FunctionAction(self._compute), Timing(0, n, per_rank=True))
+        exchange = self._timed(FunctionAction(self._exchange_all), Timing(1, min(n, _ALONE)))
         wrong = self._count_wrong() if self._training.source is None else 0
         by_rank = job.world.gather([*(moved / runs).tolist(), step.messages / runs, wrong])
         sent, received, messages, wrongs = zip(*by_rank, strict=True)
@@ -630,14 +609,6 @@ class _Update:
             **facts,
         ), lines
 
-    def _report(self, timed: Record, sent: int) -> tuple[Facts, Lines]:
-        """Facts for the record and printed lines, of the training and of compression."""
-        facts, lines = self._training.report(timed.times_s)
-        coding_facts, coding_lines = self._training.compression(
-            timed.runs or 1, sent, self._first.times, self._exchange_afresh
-        )
-        return facts | coding_facts, lines + coding_lines
-
     def _exchange_afresh(self) -> Array:
         """Exchange the gradients once more without error feedback; returns their mean."""
         self._first.forget()
@@ -647,11 +618,6 @@ class _Update:
     def _timed(self, action: Action, rules: Timing) -> Record:
         job = self._job
         return measure(action, job.world, rules, arrived=job.watch.arrived)
-
-    def _bytes_moved(self) -> tuple[int, int]:
-        """Bytes that this rank has sent and received."""
-        exchanges = self._exchanges
-        return sum(one.sent for one in exchanges), sum(one.received for one in exchanges)
 
     def _exchange_all(self) -> None:
         """Exchange all buckets back to back."""
@@ -681,18 +647,3 @@ class _Update:
         """Free all plans."""
         for exchange in self._exchanges:
             exchange.close()
-
-
-class _Alone(Action):
-    """The computing or the exchanging part of a step, to be timed by itself."""
-
-    sent = received = 0
-
-    def __init__(self, part: Callable[[], None]) -> None:
-        self._part = part
-
-    def __call__(self) -> None:
-        self._part()
-
-    def close(self) -> None:
-        """See `Action.close`."""

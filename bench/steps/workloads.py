@@ -15,7 +15,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -330,7 +329,9 @@ MODELS: Mapping[str, Callable[[], list[Tensor]]] = {
 
 
 def model(name: str) -> Workload:
-    """The model of that name. Raises Unsupported with the list of names."""
+    """The model of that name, or of a .csv or .json file. Raises Unsupported if there is none."""
+    if name.endswith((".csv", ".json")):
+        return read(Path(name))
     if name not in MODELS:
         raise unknown("model", name, [*MODELS, "FILE.csv", "FILE.json"])
     return Workload(name, tuple(MODELS[name]()))
@@ -350,7 +351,8 @@ _TYPES = {
 MOST_BYTES = 16 << 20
 _MOST_TENSORS = 100_000
 _MOST_ELEMENTS = 1 << 44
-_MOST_MS = 3.6e6
+#: The most milliseconds of a step: an hour.
+MOST_MS = 3.6e6
 _SHAPE = re.compile(r"[0-9]{1,13}([x, ]+[0-9]{1,13}){0,15}", re.ASCII)
 
 
@@ -422,14 +424,20 @@ def _tensor(row: object, where: str) -> tuple[Tensor, float | None]:
     shape = _shape(row["shape"], where)
     backward_ms = row.get("backward_ms")
     if backward_ms in (None, ""):
-        return Tensor(name, shape, float(math.prod(shape)), _TYPES.get(kind, "")), None
+        return Tensor(name, shape, float(prod(shape)), _TYPES.get(kind, "")), None
+    seconds = parse_ms(backward_ms)
+    if seconds is None:
+        raise Unsupported(f"{where}: backward_ms {str(backward_ms)[:40]!r}: from 0 to {MOST_MS:g}")
+    return Tensor(name, shape, seconds, _TYPES.get(kind, "")), seconds
+
+
+def parse_ms(value: Any) -> float | None:
+    """Convert milliseconds, from 0 to `MOST_MS`, to seconds; None for any other value."""
     try:
-        ms = float(backward_ms)
+        ms = float(value)
     except (TypeError, ValueError):
-        ms = math.nan
-    if not 0 <= ms <= _MOST_MS:
-        raise Unsupported(f"{where}: backward_ms {str(backward_ms)[:40]!r}: from 0 to {_MOST_MS:g}")
-    return Tensor(name, shape, ms, _TYPES.get(kind, "")), ms / 1e3
+        return None
+    return ms / 1e3 if 0 <= ms <= MOST_MS else None
 
 
 def _shape(value: object, where: str) -> tuple[int, ...]:
@@ -441,6 +449,6 @@ def _shape(value: object, where: str) -> tuple[int, ...]:
         sizes = [int(size) for size in re.split(r"[x, ]+", value.strip("()[] "))]
     else:
         raise Unsupported(f"{where}: shape {str(value)[:40]!r}: write 64x3x7x7, numbers from 1")
-    if not sizes or min(sizes) < 1 or math.prod(sizes) > _MOST_ELEMENTS:
+    if not sizes or min(sizes) < 1 or prod(sizes) > _MOST_ELEMENTS:
         raise Unsupported(f"{where}: shape {str(value)[:40]!r}: numbers from 1 are needed")
     return tuple(sizes)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import sqrt
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,10 @@ from busbar.errors import Unsupported
 from collectives.execution.world import Json, World
 
 Clock = Callable[[], float]
-"""Gives seconds since some instant of its own."""
+"""Returns seconds since an arbitrary moment."""
 
-#: Where `bench.cluster` says what its hosts' clocks show: ``host1:2.5:-80:7000 host2:…``, the host,
-#: the seconds that it is ahead, parts in a million that it is fast, and the true time since which.
+#: The environment variable with the clock errors that `bench.cluster` emulates, such as
+#: ``host1:2.5:-80:7000 …``: host, seconds ahead, parts in a million fast, since which true time.
 VARIABLE = "BUSBAR_HOST_CLOCKS"
 _NUMBER = r"([-+]?[0-9.]{1,20})"
 _ONE = re.compile(f"([A-Za-z0-9._-]{{1,64}}):{_NUMBER}:{_NUMBER}:{_NUMBER}")
@@ -35,9 +35,10 @@ _ONE = re.compile(f"([A-Za-z0-9._-]{{1,64}}):{_NUMBER}:{_NUMBER}:{_NUMBER}")
 # direction, and it is unknown in which.
 _HELD_UP = 1.5
 Floats = NDArray[np.float64]
+Times = TypeVar("Times", float, Floats)
 #: A fit's samples: number of bursts, trips in each, and seconds between them.
 BURSTS, TRIPS, PAUSE_S = 16, 24, 0.03
-# Old trips are forgotten, for a rate does change over an hour.
+# Only the last trips are kept, because a clock's rate changes over an hour.
 _KEPT = 256
 
 
@@ -108,8 +109,8 @@ class ClockModel(NamedTuple):
     trips: int = 0
     seconds: float = 0.0
 
-    def other(self, local: float) -> float:
-        """The time on the other clock at a local time."""
+    def other(self, local: Times) -> Times:
+        """The time on the other clock at a local time, or the times at several."""
         return local + self.offset + self.drift * (local - self.at)
 
     def off(self, trip: Trip) -> float:
@@ -126,11 +127,6 @@ class ClockModel(NamedTuple):
         """The largest distance of a trip consistent with the line: scatter plus its delay."""
         late = max(0.0, trip.seconds - self.seconds) / 2
         return 4 * self.residual + late
-
-
-def best(trips: Sequence[Trip]) -> Trip:
-    """The shortest trip of a burst, which has the smallest error."""
-    return min(trips, key=lambda trip: trip.seconds)
 
 
 def fitted(bursts: Sequence[Trip]) -> ClockModel:
@@ -172,7 +168,7 @@ def rounds(leaders: Sequence[int], rank: int) -> Iterator[Meeting]:
 
 
 def _ask(world: World, peer: int, read: Clock) -> Trip:
-    """The shortest round trip of a burst of messages to a rank that calls `_answer`."""
+    """The shortest trip, of smallest error, of a burst of messages to a rank in `_answer`."""
     word, trips = np.zeros(1), list[Trip]()
     for _ in range(TRIPS):
         before = read()
@@ -181,7 +177,7 @@ def _ask(world: World, peer: int, read: Clock) -> Trip:
         after = read()
         middle = before + (after - before) / 2
         trips.append(Trip(middle, float(word[0]) - middle, after - before))
-    return best(trips)
+    return min(trips, key=lambda trip: trip.seconds)
 
 
 def _answer(world: World, peer: int, read: Clock) -> None:
@@ -213,11 +209,6 @@ class CommonClock:
     def now(self) -> float:
         """The present common time."""
         return self.line.other(self.read())
-
-    def common(self, local: Floats) -> Floats:
-        """Convert times of this rank's clock to common times."""
-        one = self.line
-        return local + one.offset + one.drift * (local - one.at)
 
     def local(self, common: Floats) -> Floats:
         """Convert common times to times of this rank's clock."""

@@ -7,27 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
 from bench.timing.starts import Arrived, BarrierStart, HowToStart
-from collectives.execution.transport import Action, unwatched
+from collectives.execution.transport import Action, Counted, unwatched
 from collectives.execution.world import How, World
 from reports.records.measurement import Record
 from reports.statistics.quantities import relative_width
 from reports.statistics.steady import steady
 
-# A median is good enough when its 95 % interval is this near, relative to it.
+# A median is precise when half of its 95 % interval is at most this share of it.
 PRECISE = 0.02
-# A median of fewer has no interval.
+# The median of fewer iterations has no interval.
 FEWEST = 6
 # Least number of iterations, and least seconds, before a row can end as `precise`. Fewer iterations
 # may all lie on one of several levels. A shorter row may lie in one state of other work.
 ENOUGH, ENOUGH_S = 60, 0.25
-# How far apart the interval is looked at, in iterations: often would be to wait for good luck.
+# The interval is checked again when there are this many times as many iterations. More frequent
+# checks would more often find an interval that is narrow by chance.
 _APART = 2**0.5
-# So many times as many iterations as are wanted, and those that are lost end the row.
+# A row ends as `lost` after this many times the wanted iterations, if too few of them count.
 _TRIES = 20
 # A batch has at most _KEPT iterations, or lasts the budget divided by _PARTS if that is longer. Its
 # last _KEPT iterations are kept: a row of 0.3 us an iteration has millions within its budget, and
@@ -57,8 +58,19 @@ class Timing:
     keep_all: bool = False
 
 
-def _endless() -> float:
-    return float("inf")
+class FunctionAction(Counted):
+    """A function as an action that moves no data."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        super().__init__(0, 0)
+        self._function = function
+
+    def __call__(self) -> None:
+        """Call the function."""
+        self._function()
+
+    def close(self) -> None:
+        """Do nothing; no resources are held."""
 
 
 def measure(
@@ -67,7 +79,7 @@ def measure(
     rules: Timing,
     how: HowToStart | None = None,
     arrived: Arrived = unwatched,
-    left: Callable[[], float] = _endless,
+    left: Callable[[], float] = lambda: inf,
 ) -> Record:
     """Time an action on all ranks together. All ranks call this alike, and get the same record.
 
@@ -176,7 +188,7 @@ class _Ending:
 
     def __init__(self, rules: Timing) -> None:
         self._rules = rules
-        # The next look, in iterations and seconds; the first is the one before the earliest end.
+        # The next check, in iterations and seconds; the first comes one before the earliest end.
         self._due, self._due_s = ENOUGH / _APART, ENOUGH_S / _APART
         self._narrow = False
 
@@ -185,21 +197,19 @@ class _Ending:
     ) -> tuple[str, int, int]:
         """Why the row ends ("" if not), the size of the next batch, how many first times to drop.
 
-        ``runs``: how many iterations there were, with those that are lost. ``spent``: what they
-        took; ``left``: what the row may yet take, in seconds.
+        ``runs``: iterations so far, with those that do not count. ``spent``: their seconds.
+        ``left``: the seconds that the row may still take.
         """
         stopped, batch = self._onwards(times, runs, spent, left)
-        cut = 0
-        if self._rules.settle and stopped == "budget":
-            cut = steady(times).warm_up
-        elif stopped == "precise" and self._rules.settle:
-            cut = steady(times).warm_up
-            rest = times[cut:]
-            if cut and not (self._enough(rest, sum(rest)) and self._is_narrow(rest)):
-                self._narrow = False
-                stopped, batch = self._more(times, runs, spent, left)
-                cut = 0
-        return stopped, batch, cut
+        if not self._rules.settle or stopped not in ("precise", "budget"):
+            return stopped, batch, 0
+        cut = steady(times).warm_up
+        rest = times[cut:]
+        enough = stopped == "budget" or (self._enough(rest, sum(rest)) and self._is_narrow(rest))
+        if enough or not cut:
+            return stopped, batch, cut
+        self._narrow = False
+        return *self._more(times, runs, spent, left), 0
 
     def _enough(self, times: Sequence[float], seconds: float) -> bool:
         return len(times) >= ENOUGH and seconds >= ENOUGH_S
@@ -222,7 +232,7 @@ class _Ending:
         return self._more(times, runs, spent, left)
 
     def _more(self, times: list[float], runs: int, spent: float, left: float) -> tuple[str, int]:
-        """The iterations until the next check, within the budget; or why the row ends."""
+        """Why the row ends, or "" and the iterations until the next check, within the budget."""
         rules = self._rules
         if len(times) < FEWEST and runs >= _TRIES * FEWEST:
             return "lost", 0

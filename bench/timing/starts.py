@@ -22,14 +22,14 @@ from reports.records.measurement import LAST, OPERATION, Record, Window
 if TYPE_CHECKING:
     from bench.options.options import Options
 
-# More than this share of iterations begun too late by some rank, and windows grow.
+# Windows grow if more than this share of iterations began too late on some rank.
 _LOST = 0.1
-# A start counts as late by this much, or by this share of the operation.
+# A start is late by more than this many seconds, or by more than this share of the operation.
 _LATE_S, _LATE = 2e-6, 0.01
 # Seconds between the end of an operation and the next window, besides a multiple of its time.
 _GAP_S = 50e-6
 _SOON_S = 1e-3
-# A rank that lost its core usually has it back by then.
+# Seconds after which a rank that lost its core usually has it again.
 _TURN_S = 20e-3
 
 
@@ -87,7 +87,7 @@ class BarrierStart:
         if self._loop:
             own = spans.seconds / n
             return Batch(combine(own, self.across), own)
-        # To the picosecond, which no clock resolves: what lies beyond only makes records long.
+        # Rounded to the picosecond, which no clock resolves, so that records are shorter.
         own = np.round(spans.seconds, 12)
         times = combine(own, self.across)
         if not (self._one_clock and spans.absolute):
@@ -134,7 +134,7 @@ class WindowStart:
         local = common.local(starts).tolist()
         start = Start(world.barrier, local, slower=self._slower, clock=self.clock)
         spans = _run(action, n, before, arrived, start)
-        begins, ends = common.common(spans.begins), common.common(spans.ends)
+        begins, ends = common.line.other(spans.begins), common.line.other(spans.ends)
         late = begins - starts > max(_LATE_S, _LATE * self._usual)
         return self._without_late(begins, ends, late, window)
 
@@ -195,13 +195,14 @@ def _joined(batches: Sequence[Batch]) -> Batch:
 
 
 HowToStart = BarrierStart | WindowStart
-"""``across`` says how the ranks' times become one, as a record has it; ``clock`` is read."""
+"""``across``: how the ranks' times are combined, as in a record. ``clock``: reads the time."""
 
 
 class StartSync:
-    """How ranks enter what is timed, on one rank; all ranks make one together.
+    """How the iterations of a run begin, on one rank; all ranks create one together.
 
-    Raises Unsupported where times are not taken by the host's clock, or a pattern does not fit.
+    Raises Unsupported if windows are requested and a GPU takes the times, or if an arrival pattern
+    does not fit the ranks.
     """
 
     def __init__(self, world: World, transport: Transport, options: Options) -> None:
@@ -223,7 +224,7 @@ class StartSync:
     def begin(self, arrival: ArrivalPattern, slower: float | None = None) -> HowToStart:
         """How the iterations of one row and placement begin. All ranks call this together.
 
-        ``slower``: the share of itself by which each is lengthened; None: times are our own.
+        ``slower``: the fraction by which each iteration is lengthened; None: not at all.
         """
         world, options = self._world, self._options
         if self._clock is None:
@@ -238,7 +239,7 @@ class StartSync:
         return WindowStart(world, self._clock, arrival, slower=slower or 0.0)
 
     def at(self, arrival: ArrivalPattern, row: Record, rows: Sequence[Record]) -> ArrivalPattern:
-        """A pattern for ``row``, which says what is to be measured; ``rows``: those so far."""
+        """The arrival pattern of ``row``, which has no times yet; ``rows``: all rows so far."""
         unknown = arrival.seconds is None
         return arrival.on(self._world.size, fastest(rows, row) if unknown else None)
 
@@ -276,10 +277,9 @@ class StartSync:
 
 
 def fastest(rows: Sequence[Record], like: Record) -> float:
-    """The median time of the fastest algorithm for what ``like`` measures when no rank was late.
+    """The median time of the fastest algorithm for the case of ``like``, without delays; or 0.
 
-    It may differ in its algorithm alone; 0 if there is none. Rounded to two digits, because arrival
-    patterns are named by this time.
+    Rounded to two digits, because arrival patterns are named by this time.
     """
     times = [
         median(row.times_s)
@@ -293,5 +293,5 @@ def fastest(rows: Sequence[Record], like: Record) -> float:
 
 
 def _without_algorithm(row: Record) -> tuple[object, ...]:
-    """What a row measures, but for the algorithm and the arrival of ranks."""
+    """The fields of a row's case: all but its algorithm and the arrival of ranks."""
     return row.collective, row.size, row.dtype, row.op, row.root, row.placement

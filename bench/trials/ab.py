@@ -119,11 +119,7 @@ def _ours(words: Sequence[str]) -> bool:
     return False
 
 
-def launch(
-    one: Side,
-    file: Path,
-    turn: LaunchTurn | None = None,
-) -> Sequence[Measurement]:
+def launch(one: Side, file: Path, turn: LaunchTurn | None = None) -> Sequence[Measurement]:
     """Launch a command once; returns its rows, which are in ``file`` (``.jsonl``) or beside it.
 
     Rows of a foreign command are read from its output. Raises LaunchFailed, also if there are no
@@ -150,8 +146,8 @@ def launch(
         raise LaunchFailed(f"{one.name} gave nothing to compare: {error}") from None
 
 
-#: What makes a row the same on both sides; where each side has one value of its own for it, that
-#: is what is compared.
+#: Fields that identify a row on both sides. If each side has a single value and these differ, that
+#: field is what is compared.
 _FIELDS = (
     "collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root", "placement",
     "timing", "across",

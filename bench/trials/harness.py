@@ -36,7 +36,7 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 
 _READINGS, _BARRIERS, _FIRINGS = 20_000, 2_000, 2_000
-# Bytes of what is held against C.
+# Sizes in bytes that are compared with C.
 _SIZES = (8, 4096, 65536, 1 << 20)
 # The letter in C's loop of each collective, and of each schedule of all-reduce on two ranks.
 _COLLECTIVES = {"allreduce": b"r", "broadcast": b"b", "allgather": b"g"}
@@ -51,8 +51,8 @@ PAIR_TESTS = {
     "get_latency": (b"G", True),
 }
 _WINDOW, _TRIPS = 64, 10  # messages of an iteration
-# Seconds of a loop, and turns. Two sides of a turn are 20 ms apart, for other programs and the
-# machine's own clock change what both take from one tenth of a second to the next.
+# Seconds of a loop, turns, and the most calls of a loop. Both sides of a turn run within 40 ms,
+# because other programs and the core's frequency change both times within tenths of a second.
 _LOOP_S, _TURNS, _MOST_CALLS = 0.02, 21, 100_000
 
 
@@ -111,15 +111,9 @@ class CLoop:
         buffers = {Buffer.IN: source, Buffer.OUT: target}
         addition = op("sum") if name == "allreduce" else None
         call = LibraryCall(spec(name), buffers, addition, part, in_place=in_place)
-        ours = self._transport.library(call)
-        return self._turns(
-            ours,
-            self._library.time_calls,
-            _COLLECTIVES[name],
-            [source, target],
-            count,
-            self._world.size,
-        )
+        ours, function = self._transport.library(call), self._library.time_calls
+        sizes = (count, self._world.size)
+        return self._turns(ours, function, _COLLECTIVES[name], [source, target], *sizes)
 
     def schedule(self, name: str, size: int) -> tuple[float, float, float]:
         """Time an all-reduce by a schedule on two ranks; both sides send the same messages."""
@@ -151,11 +145,9 @@ class CLoop:
         source[:], target[:] = 1, 0
         try:
             if reached:
-                reach, buffers = (
-                    OneSidedAccess(how, times // messages),
-                    {Buffer.IN: source, Buffer.OUT: target},
-                )
-                action = transport.one_sided(program, buffers, reach)
+                buffers = {Buffer.IN: source, Buffer.OUT: target}
+                access = OneSidedAccess(how, times // messages)
+                action = transport.one_sided(program, buffers, access)
                 mine, function = source if how == "put" else target, self._library.time_reach
                 return self._turns(action, function, kind, [mine], size, times)
             ours = Plan(schedule, spec, transport, rank, source, target, None, elements)
@@ -174,8 +166,9 @@ class CLoop:
         def in_c(calls: int) -> float:
             return float(function(ctypes.c_char(kind), calls, *pointers, *more))
 
-        def of_ours(calls: int) -> float:
-            return _loop(action, self._world, calls)
+        def of_ours(calls: int) -> float:  # as `--timing loop` measures them
+            rules = Timing(warmup=0, iterations=calls, timing="loop")
+            return measure(action, self._world, rules).times_s[0]
 
         with closing(action):
             sides = (of_ours, in_c)
@@ -187,12 +180,6 @@ class CLoop:
                     turns[turn, side] = sides[side](calls)
         ours, c = (self._world.combine(turns[:, side].copy(), "max") for side in (0, 1))
         return float(np.median(ours)), float(np.median(c)), float(np.median(ours / c))
-
-
-def _loop(action: Action, world: World, calls: int) -> float:
-    """Seconds of one of ``calls`` calls back to back, as `--timing loop` measures them."""
-    rules = Timing(warmup=0, iterations=calls, timing="loop")
-    return measure(action, world, rules).times_s[0]
 
 
 def main(argv: list[str]) -> None:

@@ -1,9 +1,8 @@
 """``busbar selfcheck``: checks that verdicts on equal and on slowed sides are right.
 
 Counts verdicts of compare on equal and on slowed sides, and how often intervals hold the true
-median. Rows on no hardware, whose median is known, go through `bench.timing.measure` on a clock
-that they move on: so the rule that ends rows is checked, not an interval of a length that was
-chosen.
+median. Simulated rows, whose median is known, are measured by `bench.timing.measure` on a simulated
+clock, so the rule that ends rows is checked as well.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from bench.launch.launch import Interrupted, launcher
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
-from bench.timing.measure import Timing, measure
+from bench.timing.measure import FunctionAction, Timing, measure
 from bench.timing.starts import BarrierStart
 from bench.trials.ab import launch, side
 from bench.trials.harness import PAIR_TESTS
@@ -51,17 +50,17 @@ from busbar.start import python
 from busbar.statistics import interval
 from busbar.units import format_count, format_seconds, format_size
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.transport import Counted, Spans, Start
+from collectives.execution.transport import Spans, Start
 from reports.analysis.compare import compare, join
 from reports.readers import codec
 from reports.records.measurement import Measurement, grouped
 from reports.statistics.inference import launch_scatter, least_seen, student_quantile
 
-#: A window of a row's iterations, and of how many windows around it, half before and half after,
-#: the median is that its interval is to hold.
+#: The iterations of a window. Its interval should hold the median of this many windows around it,
+#: half of them before and half after it.
 WINDOW, WINDOWS = 100, 10
-#: A slowdown by this share and more is to be found in so many of the pairs, and as many equal ones
-#: are to be called so.
+#: A slowdown of at least ASKED must be found in this share of the pairs, and this share of equal
+#: pairs must be called equal.
 ASKED, ASKED_SHARE = 0.05, 0.95
 
 
@@ -86,7 +85,7 @@ class CheckLine:
 def words(a: Iterable[Measurement], b: Iterable[Measurement]) -> Counter[str]:
     """How often compare gives each verdict on the rows of A and of B, each row by itself.
 
-    Without the correction for the number of rows, which would make false alarms rarer still.
+    The verdicts are not corrected for the number of rows, which would make false alarms rarer.
     """
     return Counter(compare([one])[0].word for one in join(list(a), list(b))[0])
 
@@ -98,15 +97,10 @@ def equal_sides(words: Counter[str], launches: int) -> CheckLine:
         counted = sum(words[word] for word in ("faster", "slower", "indistinguishable"))
         text = f"{words['cannot tell']} of {total} pairs cannot tell"
         return CheckLine("A/A, one launch a side", text, "no verdict", not counted and total > 0)
-    return _indistinguishable(f"A/A, {launches} launches a side", words)
+    return indistinguishable(f"A/A, {launches} launches a side", words)
 
 
-def equal_within(words: Counter[str], launches: int) -> CheckLine:
-    """The result for equal sides that take turns within ``launches`` launches."""
-    return _indistinguishable(f"A/A within {launches} launches", words)
-
-
-def _indistinguishable(name: str, words: Counter[str]) -> CheckLine:
+def indistinguishable(name: str, words: Counter[str]) -> CheckLine:
     """The target for equal sides: 95 % of pairs called equal, minus those that chance may miss.
 
     If each pair is missed once in twenty, one check in twenty misses more than that.
@@ -141,7 +135,7 @@ class SlowedSides:
 
     launches: int
     words: dict[float, Counter[str]] = field(default_factory=dict)
-    #: The same of sides that were launched on their own: A of one set against B of another.
+    #: The same for separate launches: A of one set against B of the next set.
     separate: dict[float, Counter[str]] = field(default_factory=dict)
     equal: Counter[str] = field(default_factory=Counter)
     #: The variance of launches, and that of the difference within them.
@@ -169,7 +163,7 @@ class SlowedSides:
 
     def lines(self) -> Iterator[CheckLine]:
         """A line for equal sides, one for each slowdown, and one for each transport and size."""
-        yield equal_within(self.equal, self.launches)
+        yield indistinguishable(f"A/A within {self.launches} launches", self.equal)
         for share, counts in self.words.items():
             yield slowed_side(counts, share, self.launches)
         for share, counts in self.separate.items():
@@ -270,7 +264,7 @@ Floats = NDArray[np.float64]
 USUAL_S = 1e-3
 #: The share of rows whose interval is to hold the true median.
 HELD = 0.93
-# How long a neighbour's burst lasts, and how long none does.
+# Seconds of a neighbour's burst, and seconds between two bursts.
 _ON_S, _OFF_S = 0.05, 0.2
 _NOISE = 0.02
 
@@ -402,25 +396,21 @@ PROCESSES: dict[str, Callable[[np.random.Generator], IndependentSeries]] = {
 }
 
 
-class _Passing(Counted):
+class _Passing(FunctionAction):
     """An action that advances a clock by the times of a series."""
 
     def __init__(self, series: IndependentSeries) -> None:
-        super().__init__(0, 0)
+        super().__init__(lambda: self._pass(1))
         self._series, self.now = series, 0.0
 
-    def __call__(self) -> None:
-        """Advance the clock by one iteration."""
-        self.now += float(self._series.take(1)[0])
-
-    def spans(self, n: int, start: Start) -> Spans:
-        """Advance the clock by n iterations, each with its own time."""
+    def _pass(self, n: int) -> Floats:
+        """Advance the clock by n iterations; returns their times."""
         times = self._series.take(n)
         self.now += float(times.sum())
-        return Spans(np.zeros(n), times, absolute=False)
+        return times
 
-    def close(self) -> None:
-        """Do nothing; no resources are held."""
+    def spans(self, n: int, start: Start) -> Spans:
+        return Spans(np.zeros(n), self._pass(n), absolute=False)
 
 
 @dataclass(frozen=True)
@@ -443,23 +433,16 @@ def ended_rows(
 ) -> list[EndedRow]:
     """``rows`` rows of a process, each with its own seed, measured like rows without ``-n``."""
     rules = rules or Timing(settle=True)
-    return run(
-        1, lambda world: [_ended(process, n, world, rules) for n in range(rows)], deadline=3600
-    )[0]
 
+    def ended(world: InprocWorld, seed: int) -> EndedRow:
+        series = process(np.random.default_rng([1, seed]))
+        plan = _Passing(series)
+        timed = measure(plan, world, rules, BarrierStart(world, clock=lambda: plan.now))
+        ends, true = interval(timed.times_s), series.true_median()
+        held = None if ends is None else ends[0] <= true <= ends[1]
+        return EndedRow(timed.stopped, held, len(timed.times_s) + len(timed.warm_up_s), plan.now)
 
-def _ended(
-    process: Callable[[np.random.Generator], IndependentSeries],
-    seed: int,
-    world: InprocWorld,
-    rules: Timing,
-) -> EndedRow:
-    series = process(np.random.default_rng([1, seed]))
-    plan = _Passing(series)
-    timed = measure(plan, world, rules, BarrierStart(world, clock=lambda: plan.now))
-    ends, true = interval(timed.times_s), series.true_median()
-    held = None if ends is None else ends[0] <= true <= ends[1]
-    return EndedRow(timed.stopped, held, len(timed.times_s) + len(timed.warm_up_s), plan.now)
+    return run(1, lambda world: [ended(world, n) for n in range(rows)], deadline=3600)[0]
 
 
 def stopping_line(name: str, rows: Sequence[EndedRow]) -> CheckLine:
@@ -475,12 +458,6 @@ def stopping_line(name: str, rows: Sequence[EndedRow]) -> CheckLine:
     )
     target = f"{100 * HELD:.0f} %, and by chance {most} of {total} may be missed"
     return CheckLine(f"rows that end themselves, {name}", text, target, missed <= most)
-
-
-def stopping_lines(rows: int) -> Iterator[CheckLine]:
-    """A line of the self-check for each kind of series."""
-    for name, process in PROCESSES.items():
-        yield stopping_line(name, ended_rows(process, rows))
 
 
 _LAUNCHES = 5  # of a side that is slowed, or not
@@ -584,31 +561,20 @@ class _Check:
         self._number += 1
         # Ranks that the system may put on one core are as far apart as launches can be.
         affinity = ("--affinity", "core") if self._ranks <= len(cores()) else ()
-        options = (
-            "--ranks",
-            str(self._ranks),
-            "--transport",
-            transport,
-            *_COMMON,
-            *affinity,
-            *more,
-        )
+        where = ("--ranks", str(self._ranks), "--transport", transport)
         file = self._folder / f"{self._number:04}.jsonl"
         print(f"busbar: launch {self._number}, {name}", file=sys.stderr, flush=True)
         turn = LaunchTurn(self._number, 0, self._seed)
-        launch(side(name, ["allreduce", *options]), file, turn)
+        launch(side(name, ["allreduce", *where, *_COMMON, *affinity, *more]), file, turn)
         return file
-
-    def _until(self, part: int) -> float:
-        """The time at which a part of the check must end."""
-        return self._begun + self._form.budget * sum(_SHARES[: part + 1])
 
     def _sets(self, sets: int, part: int) -> Iterator[str]:
         """Yield the transport of each set, in turns, while there is time for another set."""
         longest = 0.0
+        end = self._begun + self._form.budget * sum(_SHARES[: part + 1])
         for number in range(sets):
             start = time.monotonic()
-            if number and start + longest > self._until(part):
+            if number and start + longest > end:
                 print(f"busbar: time for {number} of {sets} sets", file=sys.stderr, flush=True)
                 return
             yield self._transports[number % len(self._transports)]
@@ -616,7 +582,8 @@ class _Check:
 
     def ends(self) -> Iterator[CheckLine]:
         """Rows that end by themselves, with known medians on a simulated clock."""
-        yield from stopping_lines(self._form.rows)
+        for name, process in PROCESSES.items():
+            yield stopping_line(name, ended_rows(process, self._form.rows))
 
     def equal(self) -> Iterator[CheckLine]:
         """Equal sides with three launches each; the first of these also as one launch each."""

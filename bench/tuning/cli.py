@@ -175,7 +175,7 @@ def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
     for group in groups:
         own = [one for one in rules if one.transport == group]
         if own:
-            # These files cannot tell; where both are known, what stands last counts.
+            # Such a file cannot say whether cores are shared. Of both kinds the last one counts.
             return sorted(own, key=lambda one: not one.oversubscribed)
     raise Unsupported(f"nothing was measured of {groups[0]}, so there is nothing to write for it")
 
@@ -260,12 +260,12 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
                 mine = replace(one, argv=(*one.argv, *budget))
                 path = run(mine, folder, launcher, which, on_line=on_line, within=within)
             paths[path] = None
-        except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
+        except LaunchFailed as error:  # an algorithm that hangs or crashes is not chosen
             failed += 1
             print_note(str(error))
         except Interrupted as end:
             path = folder / f"{one.name}.jsonl"
-            if has_rows(path):  # a report was left, and its rows are as good as any
+            if has_rows(path):  # finished rows are valid
                 paths[path] = None
             if not paths:
                 raise

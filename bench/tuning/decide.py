@@ -45,7 +45,7 @@ def slower(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], no
     bootstrap over rounds and over iterations within them; a single round tells nothing about the
     differences between rounds, and fewer than six iterations tell nothing.
     """
-    if _clear(base, other, noise):  # no drawing could say anything else of the medians
+    if _clear(base, other, noise):  # no resampling could give another order of the medians
         wider = between_runs(base, other)
         return wider is None or wider[0] > 1 + noise
     interval = ratio_interval(base, other)
@@ -203,12 +203,7 @@ def has_rows(path: Path) -> bool:
         return False
 
 
-def tune(
-    series: Series,
-    default: str,
-    noise: float,
-    source: str = "measured",
-) -> list[Rules]:
+def tune(series: Series, default: str, noise: float, source: str = "measured") -> list[Rules]:
     """Make rules for every key and every group of competing candidates (see `_groups`).
 
     ``default``: the algorithm that is kept unless another is faster. If a key has no such
@@ -230,7 +225,7 @@ def _rules(
     noise: float,
     source: str,
 ) -> Rules:
-    """The rules of one group of candidates: its name, and who competes in it."""
+    """The rules of one group: its name, and its candidates."""
     name, mine = group
     remaining = {
         size: {c: t for c, t in times.items() if c in mine} for size, times in sizes.items()
@@ -306,11 +301,10 @@ def predicted(
 ) -> tuple[Series, list[str]]:
     """A predicted time for each candidate and size, and lines on the source of the costs.
 
-    A time is given a dozen times, as a measurement without noise.
-
-    ``sizes``: bytes; ``fit``: what ``busbar collectives fit`` wrote; ``topology``: files that
-    map the machine, None for ranks as they were measured. The candidates' transport is the one that
-    the fit was measured over. Raises Unsupported for files or algorithms that cannot be used.
+    Each time is repeated a dozen times, like a measurement without noise. ``sizes``: bytes.
+    ``fit``: a file of ``busbar collectives fit``, whose transport the candidates get. ``topology``:
+    files that map the machine, None for ranks as they were measured. Raises Unsupported for files
+    or algorithms that cannot be used.
     """
     series: Series = {}
     notes: list[str] = []
@@ -324,7 +318,7 @@ def predicted(
             names = wanted.split(",") if wanted else algorithms(collective, n)
             itemsize = dtype(kind).itemsize
             shown = [spec.size(n, size, itemsize).shown_bytes for size in sizes]
-            # Where a map says how many ranks one node has.
+            # Several nodes only if a map says how many ranks a node has.
             nodes = 1 if topology is None or not machine.classes else machine.classes.nodes(n)
             key = Key(collective, n, nodes, kind)
             at = series.setdefault(key, {size: {} for size in shown})

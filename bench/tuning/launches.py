@@ -95,12 +95,13 @@ def run(
     on_line: Callable[[str], object] = lambda line: None,
     within: float | None = None,
 ) -> Path:
-    """Run it; gives the file of its records, which is complete row by row even if the run is not.
+    """Run a launch; returns the file of its records. Finished rows are kept if the run fails.
 
-    ``which``: of several launches of it, whose records come behind those before. ``launcher``: a
-    command line with ``{ranks}`` in it, None for this host's own mpirun. ``on_line`` is called
-    with its lines. ``within``: seconds after which it is ended, with the rows that it has. Raises
-    LaunchFailed with the run's last words, Interrupted where we were told to end.
+    ``which``: its turn, if there are several launches; records of later ones are appended.
+    ``launcher``: a command line with ``{ranks}`` in it, None for this host's own mpirun.
+    ``on_line``: called with each line of its output. ``within``: seconds after which it is ended,
+    with the rows that it has. Raises LaunchFailed with the run's last line, Interrupted after a
+    signal.
     """
     began = time.monotonic()
     path = records / f"{launch.name}.jsonl"
@@ -108,7 +109,7 @@ def run(
     if which is not None and which.number > 1:
         more += ["--after", str(path)]
     if which is None or which.number == 1:
-        path.unlink(missing_ok=True)  # what is there when it ends is its own
+        path.unlink(missing_ok=True)  # so that all rows in it are this run's
     ended = run_of_its_own(
         [f"bench.{launch.collective}"],
         launch.ranks,
@@ -129,10 +130,10 @@ def run(
 #: The shares of the given time for rows and for all runs. The rest is for starting and for
 #: deciding.
 _ROWS, _RUNS = 0.9, 0.95
-# The least time of a row and, without a budget, the greatest, which is a run's default.
+# The least and the most seconds of a row; a run's default is the most.
 _LEAST_S, _MOST_S = 0.01, 2.0
-# The time a row should get before there is another round, and its other time: memory, plan, proof,
-# trial of stores.
+# Seconds that a row should have before there is a further round, and seconds besides for memory,
+# plan, proof and trial of stores.
 _ENOUGH_S, _SETUP_S = 0.1, 0.3
 # Seconds between lines of progress without a bar.
 _EVERY_S = 10.0
@@ -150,7 +151,7 @@ def effort(launch: Launch) -> Effort:
     options = parse(launch.argv, launch.collective)
     try:
         todo = jobs([options], RankSetup(launch.ranks, options.transport))
-    except Unsupported:  # an algorithm that does not serve the ranks, which the run will say
+    except Unsupported:  # an algorithm does not support the ranks; the run will report it
         return Effort(0, 0.0)
     times = max(1, options.cycles)
     each = limits(todo, launch.ranks, [pools()] * launch.ranks)
@@ -195,10 +196,10 @@ class Course:
             self._say(f"{what} within {format_duration(self._whole)}, {each:.2g} s a row")
             if each < _ENOUGH_S:
                 need = format_duration((_ENOUGH_S + _SETUP_S) * self._ahead() / (_ROWS * _RUNS))
-                self._say(f"not all of them may come about; {need} would do, or fewer by -f or -A")
+                self._say(f"some rows may be left out; {need} is enough, or fewer rows (-f, -A)")
 
     def _ahead(self) -> int:
-        """The rows of this run and of those to come."""
+        """The number of rows of this run and of all later ones."""
         return sum(run.rows for run in self._runs[self._number :])
 
     def _left(self) -> float:

@@ -203,24 +203,22 @@ def rules_file(rules: Sequence[Rules]) -> bytes:
 
 
 _Message = tuple[int, int, str]
+_FREE: _Message = (0, 0, "Open MPI decides")
 
 
 def _communicators(collective: str, rules: Sequence[Rules]) -> Iterator[tuple[int, list[_Message]]]:
     """(ranks, rules) in rising order; between measured rank counts Open MPI decides."""
-    own: list[_Message] = [(0, 0, "Open MPI decides")]
     covered = 0
-    if rules[0].ranks > 0:
-        yield 0, own
     for one in rules:
-        if covered and one.ranks > covered:
-            yield covered, own
+        if one.ranks > covered:
+            yield covered, [_FREE]
         yield one.ranks, _messages(collective, one)
         covered = one.ranks + 1
-    yield covered, own
+    yield covered, [_FREE]
 
 
 def _messages(collective: str, rules: Rules) -> list[_Message]:
-    messages: list[_Message] = [(0, 0, "Open MPI decides")]
+    messages = [_FREE]
     for one in rules.ranges:
         message = _message(collective, one)
         if message[0] == 0:
@@ -238,4 +236,4 @@ def _message(collective: str, one: Range) -> _Message:
             f"{one.choice.algorithm} is no algorithm of Open MPI for {collective}; tune with"
             f" --open-mpi to choose among its own, or with -A {ours}, which it has too"
         )
-    return one.low, chosen, "Open MPI decides" if not chosen else str(one.choice.algorithm)
+    return one.low, chosen, str(one.choice.algorithm) if chosen else _FREE[2]

@@ -68,7 +68,7 @@ def test_a_buffer_holds_no_more_than_its_size(
 
 
 def test_a_law_gives_the_same_answer_to_the_same_question() -> None:
-    """Rule: draws depend on seed, rank and step alone; another seed gives others."""
+    """Rule: draws depend only on seed, rank and step; another seed gives other draws."""
     law, again = compute("exp:20,5", seed=3), compute("exp:20,5", seed=3)
     draws = [law.seconds(rank, step) for rank in range(3) for step in range(-2, 3)]
     assert draws == [again.seconds(rank, step) for rank in range(3) for step in range(-2, 3)]
@@ -80,7 +80,7 @@ def test_a_law_gives_the_same_answer_to_the_same_question() -> None:
 
 
 def test_a_step_is_the_sum_of_its_parts() -> None:
-    """Rule: forward and backward parts are the law's seconds, a straggler's times its factor."""
+    """Rule: both passes together take the law's seconds, times a straggler's factor."""
     shares = model("vgg16").shares()
     law = compute("fixed:30", None, 0, ["1:2"])
     assert law.ready(1, 7, shares)[-1] == pytest.approx(0.060)
@@ -89,7 +89,7 @@ def test_a_step_is_the_sum_of_its_parts() -> None:
 
 
 def test_recorded_times_are_replayed(tmp_path: Path) -> None:
-    """Rule: a row a step and a column a rank, both repeated; a head line is passed over."""
+    """Rule: a row is a step and a column a rank; both repeat, and a heading line is skipped."""
     path = tmp_path / "times.csv"
     path.write_text("rank0,rank1\n10,20\n30,40\n")
     law = compute(str(path))

@@ -1,4 +1,4 @@
-"""Servers and learners over every kind of channel: what travels, who is cancelled, who may fail."""
+"""Servers and learners over every kind of channel: messages, cancellation, failures."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _play(
     "name", ["sync", "k-sync:2", "k-batch-sync:3", "async", "k-async:2", "k-batch-async:3"]
 )
 def test_weights_are_what_their_version_says(backend: str, name: str, servers: int) -> None:
-    """Rule: every server makes so many updates, whoever was cancelled meanwhile."""
+    """Rule: every server makes all updates, and weights match their version."""
     kind = _Exact if servers == 1 else OnesTrainer
     trainer: Any = kind(ELEMENTS, np.dtype("float32"))
     protocol = update_protocol(name, 4, servers)
@@ -215,9 +215,9 @@ def test_weights_are_what_their_version_says(backend: str, name: str, servers: i
 
 @backends
 def test_who_fails_does_not_stop_an_asynchronous_run(backend: str) -> None:
-    """Rule: an asynchronous run loses a learner and goes on; a synchronous one names it.
+    """Rule: an asynchronous run continues without a lost learner; a synchronous one names it.
 
-    Those that are left end where they may deadlock.
+    The run ends if the remaining learners may deadlock.
     """
     trainer = _Fails(ELEMENTS, np.dtype("float32"))
     (served,), learned, _ = _play(backend, update_protocol("async", 4), 100, trainer)
@@ -257,9 +257,9 @@ def _send_header_only(channel: Channel) -> None:
 @losing
 @pytest.mark.parametrize("within", [False, True])
 def test_a_lost_learner_is_one_message(backend: str, within: bool) -> None:
-    """Rule: its loss is reported once, with its reason, also where it began to send something.
+    """Rule: a lost learner is reported once, with the reason, even in the middle of a message.
 
-    What is sent to it afterwards is dropped; the others' messages come and go.
+    Messages to it are dropped afterwards; messages of other learners still work.
     """
     serving, learning = BACKENDS[backend](1, 2)
     channel, other, lost = _open([*serving, *learning])
@@ -280,7 +280,7 @@ def test_a_lost_learner_is_one_message(backend: str, within: bool) -> None:
 
 @losing
 def test_a_learner_ends_without_its_server(backend: str) -> None:
-    """Rule: where a server is gone no learner waits for it; it says which one it was."""
+    """Rule: if a server has exited, no learner waits for it, and the error names the server."""
     trainer = OnesTrainer(ELEMENTS, np.dtype("float32"))
     serving, learning = BACKENDS[backend](2, 1)
     first, second, channel = _open([*serving, *learning])
@@ -300,7 +300,7 @@ def test_a_learner_ends_without_its_server(backend: str) -> None:
 
 
 def test_a_learner_that_is_given_up_does_not_join() -> None:
-    """Rule: a learner that asked to join and was then lost is none to wait for."""
+    """Rule: a learner that asked to join and was then lost does not join."""
     name, (channel,) = _listen(1, 0)
     learner: list[Channel] = []
     _together(lambda: learner.append(_call(name, 0)), lambda: _select_until(channel, learner))
@@ -356,7 +356,7 @@ def _select_until(channel: ListeningChannel, done: Sequence[object]) -> None:
     ],
 )
 def test_a_process_with_invalid_messages_is_cut_off(messages: list[tuple[int, int, int]]) -> None:
-    """Rule: what no learner sends ends its connection, and not the run."""
+    """Rule: an invalid message ends the connection, and not the run."""
     name, (channel,) = _listen(1, 0)
     ended: list[bytes] = []
 
@@ -384,7 +384,7 @@ class _Clock:
 
 
 class _Scripted(Channel):
-    """Pushes take a second; weights come at the moments of a script, each after another's push.
+    """A channel whose pushes take a second, and whose weights arrive at given times.
 
     ``script``: for each the time when it comes, and its cause (None: the push before).
     """
@@ -439,7 +439,7 @@ def test_exposed_is_what_a_learner_waits_for_messages(
     rounds: list[float],
     exposed: list[float],
 ) -> None:
-    """Rule: waiting for other learners is no communication; pushing and pulling is."""
+    """Rule: exposed communication is pushing and pulling, not waiting for other learners."""
     clock = _Clock()
     monkeypatch.setattr(loops, "time", clock)
     trainer, weights = OnesTrainer(4, np.dtype("float32")), np.full(4, -9, np.float32)
@@ -453,7 +453,7 @@ def test_exposed_is_what_a_learner_waits_for_messages(
 
 
 def test_weights_of_another_version_are_noticed() -> None:
-    """Rule: a learner that is sent older weights than the answer says fails with both versions."""
+    """Rule: a learner whose weights are older than their version fails and names both versions."""
     gradient = OnesTrainer(3, np.dtype("float32")).gradient_function(2)
     gradient(np.full(3, -7, np.float32), 7)
     with pytest.raises(RankFailure, match="learner 2 was sent weights of version 6 as 7"):

@@ -25,7 +25,7 @@ _vectors = _lengths.flatmap(
 NAMES = (*CODECS, "topk:fraction=0.3")
 
 
-def _random(elements: int, seed: int = 0) -> np.ndarray:
+def _random(elements: int, seed: int | tuple[int, int] = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(elements).astype(np.float32)
 
 
@@ -33,7 +33,7 @@ def _random(elements: int, seed: int = 0) -> np.ndarray:
 @given(elements=_lengths)
 @examples(25)
 def test_a_vector_takes_as_many_bytes_as_counted(name: str, elements: int) -> None:
-    """Rule: the bytes follow from the length alone, and decoding gives back that length."""
+    """Rule: the number of bytes depends only on the length, and decoding returns that length."""
     chosen = codec(name)
     wire = chosen.encode(_random(elements))
     assert wire.dtype == np.uint8 and len(wire) == chosen.nbytes(elements)
@@ -46,7 +46,7 @@ def test_a_vector_takes_as_many_bytes_as_counted(name: str, elements: int) -> No
     [("none", 32), ("fp16", 16), ("bf16", 16), ("int8", 8.04), ("1bit", 1.07), ("topk", 0.65)],
 )
 def test_bits_an_element(name: str, bits: float) -> None:
-    """Rule: a large vector costs about the bits of the codec's name, scales and places included."""
+    """Rule: a large vector costs about so many bits per element, with scales and indices."""
     assert codec(name).nbytes(1 << 20) * 8 / (1 << 20) == pytest.approx(bits, rel=0.02)
 
 
@@ -85,9 +85,9 @@ def test_how_far_off(name: str, vector: np.ndarray) -> None:
 
 @pytest.mark.parametrize("name", ["1bit", "topk", "topk:fraction=0.3"])
 def test_feedback_loses_nothing(name: str) -> None:
-    """Rule: what was sent in all, and what is left, are what was to be sent, however long it runs.
+    """Rule: all decoded vectors and the remaining error add up to all vectors.
 
-    What is left stays bounded: without feedback the loss would grow with every vector.
+    The remaining error stays bounded; without feedback the error grows with every vector.
     """
     n, rounds = 600, 1500
     keeping, without = Feedback(codec(name), n), codec(name)
@@ -105,7 +105,7 @@ def test_feedback_loses_nothing(name: str) -> None:
 
 
 def test_only_what_needs_it_keeps_anything() -> None:
-    """Rule: casts and 8 bits have no feedback; and only casts can be added on the way."""
+    """Rule: casts and 8-bit codes have no feedback; only casts can be added on the way."""
     kept = {name: codec(name).feedback for name in CODECS}
     assert [name for name in CODECS if kept[name]] == ["1bit", "topk"]
     assert {n: codec(n).adds for n in CODECS} == {
@@ -124,7 +124,7 @@ def test_only_what_needs_it_keeps_anything() -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_no_number_stays_none(name: str) -> None:
-    """Rule: a gradient that has diverged is not turned into one that looks sound."""
+    """Rule: a vector with an infinite element or a nan does not become finite."""
     chosen = codec(name)
     for bad in (np.inf, -np.inf, np.nan):
         vector = _random(700)
@@ -134,7 +134,7 @@ def test_what_is_no_number_stays_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_zeros_stay_zeros(name: str) -> None:
-    """Rule: no codec makes something of nothing, nor of what is too small for its scale."""
+    """Rule: zeros, and elements too small for a scale, stay (nearly) zero."""
     for small in (0.0, 1e-45):
         chosen = codec(name)
         back = chosen.decode(chosen.encode(np.full(40, small, np.float32)), 40)
@@ -142,10 +142,6 @@ def test_zeros_stay_zeros(name: str) -> None:
 
 
 N = 4099
-
-
-def _given(rank: int, turn: int, elements: int) -> np.ndarray:
-    return np.random.default_rng((rank, turn)).standard_normal(elements).astype(np.float32)
 
 
 def _summed(
@@ -160,9 +156,9 @@ def _summed(
         action = CompressedMean(algorithm, codec(text), *where, vector, total)
         ended = []
         for turn in range(turns):
-            vector[:] = _given(world.rank, turn, n)
+            vector[:] = _random(n, (world.rank, turn))
             action()
-            assert np.array_equal(vector, _given(world.rank, turn, n)), "it is left alone"
+            assert np.array_equal(vector, _random(n, (world.rank, turn))), "it is left alone"
             ended.append(total.copy())
         left = np.concatenate([feedback.left for feedback in action._feedback])
         found[world.rank] = ended, left, action.sent, action.received
@@ -175,10 +171,10 @@ def _summed(
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 @pytest.mark.parametrize("algorithm", ONCE)
 def test_all_ranks_end_with_the_same_mean(algorithm: str, ranks: int) -> None:
-    """Rule: all ranks have the same bits, which are the mean of what the codec leaves of each."""
+    """Rule: all ranks get the same bits: the mean of the decoded vectors."""
     for text in CODECS:
         turns = _summed(algorithm, text, ranks)
-        exact = [_given(rank, 0, N) for rank in range(ranks)]
+        exact = [_random(N, (rank, 0)) for rank in range(ranks)]
         for ended, *_ in turns:
             assert np.array_equal(ended[0], turns[0][0][0])
         error = relative_error(turns[0][0][0], np.mean(exact, axis=0, dtype=float))
@@ -194,25 +190,25 @@ def test_all_ranks_end_with_the_same_mean(algorithm: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("algorithm", ONCE)
 def test_feedback_makes_up_for_what_was_left(algorithm: str) -> None:
-    """Rule: over all turns the sums are what was to be summed, less what ranks still keep back."""
+    """Rule: over all turns the sums are the exact sums, less the errors that ranks still keep."""
     ranks, turns = 3, 40
     for text in ("1bit", "topk:fraction=0.1"):
         found = _summed(algorithm, text, ranks, turns, 700)
-        given = (_given(r, t, 700).astype(float) for r in range(ranks) for t in range(turns))
+        given = (_random(700, (r, t)).astype(float) for r in range(ranks) for t in range(turns))
         wanted = sum(given)
         kept = sum(left.astype(float) for _, left, *_ in found)
         assert np.allclose(ranks * np.sum(found[0][0], axis=0), wanted - kept, atol=1e-2)
 
 
 def test_feedback_goes_on_in_other_ranges() -> None:
-    """Rule: what a gradient lost goes along with it the next time, in whatever range it is then."""
+    """Rule: the error of a gradient is added the next time, even if its range has changed."""
     n = 700
     wanted, sent, left = np.zeros(n), np.zeros(n), np.zeros(n, np.float32)
 
     def body(world: InprocWorld) -> None:
         vector, total = np.empty((2, n), np.float32)
         for turn in range(60):
-            vector[:] = _given(0, turn, n)
+            vector[:] = _random(n, (0, turn))
             wanted[:] += vector
             for part in (slice(0, 7 * turn), slice(7 * turn, n)):
                 where = InprocTransport(world), 0, 1, vector[part], total[part], left[part]
@@ -228,7 +224,7 @@ def test_feedback_goes_on_in_other_ranges() -> None:
 @pytest.mark.parametrize("n", [0, 1, 3, N])
 @pytest.mark.parametrize("algorithm", ONCE)
 def test_the_bytes_are_those_of_the_codes(algorithm: str, n: int) -> None:
-    """Rule: a rank's bytes are those of the moves, a code's length each, and of the sum's way back.
+    """Rule: a rank's bytes are the codes' lengths for each move, and the sum that is sent back.
 
     The transport counts them as it moves them.
     """
@@ -251,7 +247,7 @@ def test_the_bytes_are_those_of_the_codes(algorithm: str, n: int) -> None:
 
 
 def test_what_is_added_on_the_way_must_be_a_number() -> None:
-    """Rule: a ring carries casts only; whoever exchanges once carries all."""
+    """Rule: a ring exchanges only casts; algorithms that send a vector once exchange all codes."""
     for text in ("int8", "1bit", "topk"):
         with pytest.raises(Unsupported) as caught:
             suits(codec(text), "ring")

@@ -1,4 +1,4 @@
-"""Threads that are to be awake on time: what is set for them, and that it is undone."""
+"""Threads with prompt timers and on one core: what is set for them, and that it is undone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PR_GET_TIMERSLACK = 30
 
 
 def test_what_is_set_for_a_thread_ends_with_it() -> None:
-    """Rule: timers are exact and cores are one inside, also of threads begun there; not after."""
+    """Rule: inside, timers are exact and a thread has one core, as do threads started there."""
     get, cores = ctypes.CDLL(None).prctl, os.sched_getaffinity(0)
     before, seen = get(_PR_GET_TIMERSLACK, 0, 0, 0, 0), list[tuple[int, set[int]]]()
 

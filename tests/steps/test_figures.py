@@ -55,7 +55,7 @@ TIMES = [0.11 + 0.001 * n for n in range(8)]
 
 
 def test_figures_follow_from_the_record() -> None:
-    """Rule: exposed is T_step less T_compute alone; hidden its complement; speed-up over one."""
+    """Rule: exposed is T_step less T_compute; hidden is the rest; speed-up is over one rank."""
     step = {**STEP, "compute_s": [0.09, 0.10, 0.11], "exchange_s": [0.08]}
     found = figures(_result(step, [0.12] * 7))
     assert found is not None and found.exposed and found.hidden and found.speedup
@@ -74,7 +74,7 @@ def test_figures_follow_from_the_record() -> None:
 
 
 def test_figures_of_learners_are_those_that_they_measured() -> None:
-    """Rule: of a server's pace what is exposed is in the record; one learner is the measure."""
+    """Rule: with servers, the record has the exposed communication; speed-up is over a learner."""
     step = {
         "gradients": 1, "batch": 8, "learners": 4, "interval_s": [0.029, 0.031],
         "exposed_s": 0.005, "exposed_interval_s": [0.004, 0.006],
@@ -94,7 +94,7 @@ def test_figures_of_learners_are_those_that_they_measured() -> None:
 
 
 def test_every_figure_has_an_interval_and_its_prediction() -> None:
-    """Rule: what is worked out of several medians has an interval of what they leave open."""
+    """Rule: a figure of several medians has an interval from the intervals of all of them."""
     found = figures(_result(STEP, TIMES))
     assert found is not None and found.step.ends is not None
     low, high = found.step.ends
@@ -134,7 +134,7 @@ def test_python_has_the_steps_of_a_record(tmp_path: Path) -> None:
 def test_rows_fit_the_terminal_and_nothing_is_left_out(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: however narrow, every figure and its interval is there, and no line is too long."""
+    """Rule: at any width every figure and its interval is shown, and no line is too long."""
     monkeypatch.setenv("COLUMNS", str(columns))
     step = {**STEP, "messages": 123, "buckets": 7}
     for name in ("ring/ddp", "hierarchical:dims=2x2/ddp/after"):
@@ -151,7 +151,7 @@ def test_rows_fit_the_terminal_and_nothing_is_left_out(
 
 
 def test_only_all_reduces_are_said_to_overlap() -> None:
-    """Rule: the header says when gradients travel: to a server after their backward pass."""
+    """Rule: the header says when gradients are sent; pushes to a server follow their gradient."""
     for names, said in (
         ("ring", "exchange overlaps the backward pass"),
         ("ring,async", "all-reduce overlaps the backward pass, a push follows its gradient"),
@@ -188,7 +188,7 @@ def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
 
 
 def test_a_page_and_a_figure_show_what_is_exposed() -> None:
-    """Rule: a page has a part for steps, in which a name from a file is text; so has `plot`."""
+    """Rule: a page has a part for steps, with names escaped; `plot` draws them."""
     step = {**STEP, "compute_s": [0.09], "exchange_s": [0.08], "messages": 12}
     one = _result(step, [0.12] * 7, "ring/<script>", model="step:<b>m")
     odd = _result({}, [0.12], "ring/<script>")
@@ -203,7 +203,7 @@ def test_a_page_and_a_figure_show_what_is_exposed() -> None:
 def test_steps_are_compared_by_commands_that_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: what compare advises for a step names no benchmark of the step's own name."""
+    """Rule: the advice of compare for a step names only commands that exist."""
     paths = []
     for name, more in (("a", 0.0), ("b", 0.001)):
         times = [0.1 + more + 0.0001 * n for n in range(12)]

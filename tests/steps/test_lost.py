@@ -58,9 +58,9 @@ def _until(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
 
 
 def test_an_asynchronous_run_loses_learners_and_takes_new_ones() -> None:
-    """Rule: a killed learner does not stop the others, and one that comes has the server's weights.
+    """Rule: a killed learner does not stop the others, and a new one gets the server's weights.
 
-    That updates go on is seen by the versions at which learners come.
+    The versions at which learners join show that updates continue.
     """
     with _started(*RUN.split(), "--update", "async") as run:
         name = _until(run, r"--join (\w+)")[1]
@@ -82,7 +82,7 @@ def test_an_asynchronous_run_loses_learners_and_takes_new_ones() -> None:
 
 
 def test_a_synchronous_run_ends_with_the_name_of_who_was_lost() -> None:
-    """Rule: a killed learner ends a synchronous run, which names it; nobody new is taken."""
+    """Rule: a killed learner ends a synchronous run, which names it; no new learner can join."""
     with _started(*RUN.split(), "--update", "sync") as run:
         name = _until(run, r"--join (\w+)")[1]
         victim = int(_until(run, r"2 learners are here \(pid \d+, (\d+)\)")[1])
@@ -96,9 +96,9 @@ def test_a_synchronous_run_ends_with_the_name_of_who_was_lost() -> None:
 
 @pytest.mark.parametrize("update", ["async", "sync"])
 def test_a_learner_that_stays_stopped_is_lost(update: str) -> None:
-    """Rule: it is named as stopped, without -T; the others go on where their update can.
+    """Rule: a stopped learner is named, without -T; the others continue if their update can.
 
-    It does not outlive its run, and neither where the run is killed.
+    It does not outlive its run, even if the run is killed.
     """
     with _started(*RUN.split(), "--update", update) as run:
         found = _until(run, r"2 learners are here \(pid (\d+), (\d+)\)")
@@ -189,7 +189,7 @@ def test_a_new_learner_joins_ranks_that_have_lost_one(mpi: Mpi, servers: int) ->
 
 
 def test_who_joins_nothing_is_told() -> None:
-    """Rule: a name that is no run's is refused in one line."""
+    """Rule: an unknown name of a run is refused in one line."""
     with _started("--join", "nobody") as late:
         _until(late, "no run 'nobody' of yours on this host takes learners")
         assert late.wait(LIMIT_S) == 3
@@ -197,7 +197,7 @@ def test_who_joins_nothing_is_told() -> None:
 
 @pytest.mark.timeout(60)
 def test_a_learner_that_stops_before_it_began_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: while the server waits for its learners it looks whether one is stopped."""
+    """Rule: a server that waits for its learners reports one that is stopped."""
     monkeypatch.setattr(child, "STOPPED_S", 0.1)
     stops = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
     process, look = child.popen([sys.executable, "-c", stops], os.environ), child.StoppedProcesses()

@@ -34,7 +34,7 @@ def _problem(name: str, seed: int = 3) -> TrainingProblem:
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_gradient_is_the_loss_s(name: str) -> None:
-    """Rule: the gradient over all samples is what finite differences of the loss say."""
+    """Rule: the gradient over all samples equals finite differences of the loss."""
     problem = _problem(name)
     weights = problem.start().astype(np.float64)
     gradient = problem.gradient(weights, np.arange(64))
@@ -60,7 +60,7 @@ def test_learners_together_take_the_whole_batch(name: str, update: int, learners
 
 
 def test_the_seed_says_all() -> None:
-    """Rule: ranks that know the seed have the same data and weights; another seed has others."""
+    """Rule: the same seed gives the same data and weights; another seed gives others."""
     one, same, other = _problem("network"), _problem("network"), _problem("network", 4)
     assert np.array_equal(one.inputs, same.inputs) and np.array_equal(one.labels, same.labels)
     assert np.array_equal(one.start(), same.start())
@@ -70,7 +70,7 @@ def test_the_seed_says_all() -> None:
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_there_is_something_to_learn(name: str) -> None:
-    """Rule: descent from the start ends well below the loss of guessing, and above none at all."""
+    """Rule: after descent the loss is well below that of guessing, and above 0."""
     problem = TrainingProblem.of(shape(name, 16), 0)
     weights = problem.start()
     for update in range(600):
@@ -79,7 +79,7 @@ def test_there_is_something_to_learn(name: str) -> None:
 
 
 def test_weights_that_are_no_numbers_have_no_loss() -> None:
-    """Rule: a run that diverges says so by its loss and by no warning."""
+    """Rule: if a run diverges, its loss is not finite, and there is no warning."""
     problem = _problem("network")
     weights = np.full(problem.shape.size, np.float32(np.inf))
     assert not np.isfinite(problem.loss(weights))
@@ -111,7 +111,7 @@ def _vector(values: list[float]) -> np.ndarray:
 
 @given(st.lists(_numbers, min_size=1, max_size=4), _numbers)
 def test_fresh_gradients_are_plain_descent(gradients: list[list[float]], at: list[float]) -> None:
-    """Rule: with no staleness every rule but Adagrad is w - α · mean, and α, α₀, η_max are one."""
+    """Rule: without staleness every rule but Adagrad is w - α · mean of the gradients."""
     expected = _vector(at) - np.float32(RATE) * np.mean(gradients, axis=0)
     for name in ("fixed", "staleness", "distance:c=3"):
         weights = _vector(at)
@@ -148,7 +148,7 @@ def test_a_rate_falls_with_the_distance() -> None:
 
 @given(st.lists(_numbers, min_size=1, max_size=5), st.integers(1, 5))
 def test_shards_of_adagrad_are_adagrad(gradients: list[list[float]], cut: int) -> None:
-    """Rule: each element has a sum of squares of its own, so shards do what the whole does."""
+    """Rule: each element has its own sum of squares, so shards give the result of the whole."""
     whole, left, right = (rule("adagrad", RATE)() for _ in range(3))
     weights, sharded = np.zeros(6, np.float32), np.zeros(6, np.float32)
     squares = np.zeros(6)
@@ -166,7 +166,7 @@ def test_shards_of_adagrad_are_adagrad(gradients: list[list[float]], cut: int) -
 
 @pytest.mark.parametrize("name", RULES)
 def test_the_order_decides_the_last_bits_only(name: str) -> None:
-    """Rule: gradients are added in the order given: the same order gives the same bits."""
+    """Rule: gradients are added in the given order; the same order gives the same bits."""
     random = np.random.default_rng(1)
     gradients = [
         ReceivedGradient(g, 1, np.ones(50, "f4")) for g in random.random((7, 50), np.float32)
@@ -181,7 +181,7 @@ def test_the_order_decides_the_last_bits_only(name: str) -> None:
 
 
 def test_a_rule_leaves_the_gradients_alone() -> None:
-    """Rule: a learner's own buffer may be what arrives in one process."""
+    """Rule: a rule does not change the gradients, which may be a learner's own buffer."""
     for name in RULES:
         gradient = np.ones(3, np.float32)
         rule(name, RATE)()(
@@ -198,7 +198,7 @@ def _training(name: str = "softmax", learners: int = 4, text: str = "fixed") -> 
 @pytest.mark.parametrize("text", RULES)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_one_process_alone_with_the_whole_batch(name: str, text: str) -> None:
-    """Rule: learner by learner in order is the same to the bit, the batch as one to rounding."""
+    """Rule: gradients added learner by learner give the same bits, the whole batch nearly."""
     training = _training(name, 4, text)
     weights, update = training.problem.start(), training.rule()
     for step in range(30):
@@ -209,7 +209,7 @@ def test_one_process_alone_with_the_whole_batch(name: str, text: str) -> None:
 
 
 def test_other_weights_are_told_apart() -> None:
-    """Rule: one more update, or one gradient left out, is no rounding."""
+    """Rule: one update more, or a missing gradient, is told from rounding."""
     training = _training()
     assert compare_with_one_process(training, [(5, training.alone(6, False))]).whole > 1e-3
     missing = SharedProblem(training.problem, training.rule, 3)
@@ -219,7 +219,7 @@ def test_other_weights_are_told_apart() -> None:
 @given(st.integers(0, 700), st.integers(1, 40))
 @examples(40)
 def test_a_history_has_few_weights_evenly(updates: int, most: int) -> None:
-    """Rule: the first and at most so many more, copied, in order, at equal distances to the end."""
+    """Rule: copies are equally many updates apart, in order, at most ``most`` besides the first."""
     weights = np.zeros(1, np.float32)
     history = WeightHistory(weights, most)
     for update in range(1, updates + 1):
@@ -233,7 +233,7 @@ def test_a_history_has_few_weights_evenly(updates: int, most: int) -> None:
 
 
 def test_a_curve_ends_where_there_is_no_loss() -> None:
-    """Rule: what has diverged is left out of a file of numbers."""
+    """Rule: a loss curve ends before the first loss that is not finite."""
     problem = _training().problem
     history = WeightHistory(problem.start())
     for update, scale in enumerate((2.0, np.inf, 1.0), 1):

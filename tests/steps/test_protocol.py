@@ -20,6 +20,7 @@ from bench.steps.server.report import (
     RoundCosts,
     ServerReport,
     ServiceTimes,
+    SimulatedRun,
     attribute_time,
     build_report,
     histogram,
@@ -27,7 +28,6 @@ from bench.steps.server.report import (
     mean_interval,
     mean_staleness,
     per_update,
-    simulate_protocol,
     sync_over_async,
 )
 from busbar.errors import RankFailure, Unsupported
@@ -60,7 +60,7 @@ def test_an_update_has_its_gradients_and_nobody_is_forgotten(
 ) -> None:
     """Rule: an update takes K gradients; in a synchronous protocol none that is stale.
 
-    A learner that waits is sent weights in the end, one that works is not, unless it is cancelled.
+    Learners that wait are sent weights; those that compute only if an update cancels them.
     """
     learners, k, order = run
     protocol = update_protocol(name.replace("K", str(k)), learners)
@@ -88,7 +88,7 @@ def test_an_update_has_its_gradients_and_nobody_is_forgotten(
 
 
 def test_what_was_overtaken_is_thrown_away_where_it_is_cancelled() -> None:
-    """Rule: a gradient whose learner was cancelled while it was on its way does not count."""
+    """Rule: a gradient that was sent before its learner was cancelled is dropped."""
     core = Core(update_protocol("k-sync:1", 2), range(2))
     assert core.gradient(0, 0) == (0, 1, (0, 1))
     assert core.gradient(1, 0) == (None, 0, ())
@@ -104,7 +104,7 @@ def test_a_synchronous_protocol_names_whom_it_lost(name: str) -> None:
 
 
 def test_those_who_are_left_wait_for_nobody_who_is_gone() -> None:
-    """Rule: an asynchronous run goes on with the learners that it has, and with a new one."""
+    """Rule: an asynchronous run continues with the remaining learners, and with a new one."""
     core = Core(update_protocol("k-async:3", 3), range(3))
     core.gradient(0, 0)
     core.gradient(2, 0)
@@ -153,7 +153,7 @@ def _deadlocks(protocol: UpdateProtocol, servers: int, limit: int) -> bool:
     ("learners", "k", "servers"), [(3, 2, 2), (3, 2, 3), (2, 2, 3), (4, 2, 3), (3, 1, 3), (4, 3, 2)]
 )
 def test_what_may_deadlock_is_refused(learners: int, k: int, servers: int) -> None:
-    """Rule: k-async over servers that keep no common order is refused wherever it can stop."""
+    """Rule: k-async over several servers is refused if it can deadlock."""
     protocol = update_protocol(f"k-async:{k}", learners)
     found = _deadlocks(protocol, servers, 300_000)
     # The condition is necessary; 4 learners, K = 3 and 2 servers meet it and never stop.
@@ -200,7 +200,7 @@ def test_closed_forms() -> None:
 def test_the_core_takes_as_long_as_the_formulas_say(protocol: UpdateProtocol, law: Compute) -> None:
     """Rule: with drawn times every protocol takes its expected time and has its staleness."""
     updates = 6000 // protocol.needed
-    played = simulate_protocol(protocol, law.draw, updates)
+    played = SimulatedRun(protocol, law.draw, updates)
     expected = per_update(protocol, law)
     if expected is not None:
         ratio = played.per_update(updates // 10) / expected.seconds
@@ -212,24 +212,24 @@ def test_the_core_takes_as_long_as_the_formulas_say(protocol: UpdateProtocol, la
 
 
 def test_a_server_that_takes_its_time() -> None:
-    """Rule: a server that is the bottleneck sets the pace, and one that is not slows little."""
+    """Rule: a server that is the bottleneck sets the pace; a fast server slows a run little."""
     protocol, law = update_protocol("async", 8), Exponential("", 0.0, 0.010)
     costs = ServiceTimes(gradient=0.001, update=0.001, weights=0.002)
-    busy = simulate_protocol(protocol, law.draw, 2000, costs)
+    busy = SimulatedRun(protocol, law.draw, 2000, costs)
     assert busy.per_update(200) == pytest.approx(0.004, rel=0.01)
     assert busy.busy / busy.updates[-1] == pytest.approx(1, abs=0.02)
-    idle = simulate_protocol(protocol, law.draw, 2000, ServiceTimes(gradient=1e-6))
+    idle = SimulatedRun(protocol, law.draw, 2000, ServiceTimes(gradient=1e-6))
     assert idle.per_update(200) == pytest.approx(0.010 / 8, rel=0.01)
-    late = simulate_protocol(protocol, law.draw, 2000, ServiceTimes(round=0.002))
+    late = SimulatedRun(protocol, law.draw, 2000, ServiceTimes(round=0.002))
     assert late.per_update(200) == pytest.approx(0.012 / 8, rel=0.01)
 
 
-def test_a_server_that_cannot_keep_up_ends_the_simulate_protocol() -> None:
-    """Rule: learners that go on and outrun the server make every gradient stale; that is told."""
+def test_a_server_that_cannot_keep_up_ends_the_simulation() -> None:
+    """Rule: if learners outrun the server, every gradient is stale, and the simulation ends."""
     protocol, law = update_protocol("k-batch-sync:3", 3), Exponential("", 0.0, 0.001)
-    outrun = simulate_protocol(protocol, law.draw, 200, ServiceTimes(gradient=0.002))
+    outrun = SimulatedRun(protocol, law.draw, 200, ServiceTimes(gradient=0.002))
     assert outrun.endless and outrun.per_update() == inf
-    kept_up = simulate_protocol(protocol, law.draw, 200, ServiceTimes(gradient=0.0001))
+    kept_up = SimulatedRun(protocol, law.draw, 200, ServiceTimes(gradient=0.0001))
     assert not kept_up.endless and len(kept_up.updates) == 200
 
 
@@ -247,7 +247,7 @@ def test_a_histogram_holds_everything(counts: dict[int, int]) -> None:
 
 
 def test_a_mean_has_an_interval() -> None:
-    """Rule: the interval of a mean is by blocks, so that times which hang together widen it."""
+    """Rule: the interval of a mean is computed from blocks, so correlated times widen it."""
     random = np.random.default_rng(1)
     apart = random.exponential(1, 4000)
     low, high = mean_interval(apart.tolist()) or (0, 0)
@@ -266,7 +266,7 @@ def _said(
 ) -> ServerReport:
     """The report of a server that took so long for everything."""
     protocol = update_protocol(name, 8)
-    played = simulate_protocol(protocol, compute.draw, updates, costs)
+    played = SimulatedRun(protocol, compute.draw, updates, costs)
     one: dict[str, Any] = {"pushed": updates, "answers": updates, "cancelled": 0}
     one |= dict.fromkeys(("late", "travel", "pushing"), 0)
     one |= {"rounds": [0.16] * 20, "exposed": [0.016] * 20, "drawn": [0.019, 0.021] * 10}
@@ -287,7 +287,7 @@ def _said(
 
 
 def test_learners_that_differ_have_no_formula() -> None:
-    """Rule: formulas are of one law for all learners; else the drawn times are what is expected."""
+    """Rule: formulas need one law for all learners; otherwise the drawn times are simulated."""
     slow = _said(ServiceTimes(), Exponential("exp:20", 0.020, seed=3, slow={3: 2.0}), 200)
     assert slow.model == "simulated" and slow.facts["formula_s"] is None
     assert slow.predicted == slow.facts["drawn_s"] and slow.facts["sync_over_async"] is None
@@ -296,7 +296,7 @@ def test_learners_that_differ_have_no_formula() -> None:
 
 
 def test_a_bound_is_no_prediction() -> None:
-    """Rule: where the formula is a bound, what is predicted is the play of the drawn times."""
+    """Rule: if the formula is a bound, the prediction is the simulation of the drawn times."""
     law = Exponential("fixed:10+exp:5", 0.005, 0.010, seed=3)
     said = _said(ServiceTimes(), law, 400, "k-async:4")
     assert said.facts["formula_is_bound"] and said.model == "simulated"
@@ -306,14 +306,14 @@ def test_a_bound_is_no_prediction() -> None:
 
 
 def test_without_compute_costs_are_not_told_apart() -> None:
-    """Rule: with nothing to compute nothing is played, and no ratio to it is shown."""
+    """Rule: without computing there is no simulation, and no ratio to it is shown."""
     said = _said(ServiceTimes(gradient=1e-3), Exponential("none", 0.0), 200)
     assert said.facts["with_server_s"] is None
     assert not any("measured over" in line or "the server's" in line for line in said.lines)
 
 
 def test_stragglers_are_no_base() -> None:
-    """Rule: what one learner alone takes is what those take that are not slowed."""
+    """Rule: the time of one learner alone leaves out stragglers."""
     learned = [
         {"number": n, "pushed": 1, "late": 0.0, "drawn": [0.02 * f] * 20, "exposed": []}
         for n, f in enumerate((1, 1, 5, 1))
@@ -324,7 +324,7 @@ def test_stragglers_are_no_base() -> None:
 
 
 def test_a_formula_that_was_missed_has_its_reason() -> None:
-    """Rule: the prediction with the server explains a slow one, and a line says so."""
+    """Rule: if a slow server explains the missed formula, a line says so."""
     fast = _said(ServiceTimes())
     assert fast.model == "formula" and fast.predicted == 0.020 / 8
     assert fast.facts["mean_s"] == pytest.approx(fast.facts["drawn_s"])
@@ -343,13 +343,13 @@ def test_a_formula_that_was_missed_has_its_reason() -> None:
 
 
 def test_a_missed_formula_is_split_into_what_took_how_long() -> None:
-    """Rule: the parts are the whole, and each cost is found in the part that is named after it."""
+    """Rule: the parts add up to the whole, and each cost is in the part named after it."""
     law, names = Exponential("exp:20", 0.020, seed=3), update_protocol("k-sync:4", 16)
     predicted, beside = 0.0054, RoundCosts(noticing=0.001, waking=0.0002, pushing=0.0)
     spent = ServiceTimes(gradient=0.00005, update=0.0001, weights=0.00003, round=sum(beside))
 
     def played(costs: ServiceTimes) -> float:
-        return simulate_protocol(names, law.draw, 800, costs).per_update(8)
+        return SimulatedRun(names, law.draw, 800, costs).per_update(8)
 
     mean = played(spent) + 0.0003
     found = attribute_time(played, spent, beside, predicted, mean)

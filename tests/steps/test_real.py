@@ -41,7 +41,7 @@ def test_every_all_reduce_trains_as_one_process() -> None:
 
 @pytest.mark.parametrize("rule", ["staleness", "distance", "adagrad"])
 def test_every_rule_without_staleness(rule: str) -> None:
-    """Rule: a rule that one process follows is followed by all ranks of a synchronous run."""
+    """Rule: with every rule a synchronous run has the weights of one process."""
     _, found, _ = stepped(*SMALL, "--update", "ps", "-n", "10", "--rule", rule)
     assert found[0]["apart"]["bits"] and found[0]["apart"]["updates"] == 10
 
@@ -59,7 +59,7 @@ def test_every_rule_without_staleness(rule: str) -> None:
 def test_a_compressed_sum_is_off_by_what_its_codec_loses(
     code: str, least: float, most: float
 ) -> None:
-    """Rule: the bytes of a step are a code's length to each other rank, the error its loss."""
+    """Rule: a step sends one code to each other rank; the sum's error is that of the codec."""
     for given, n in ((SMALL, N), (("--threads", "3", "--model", "toy", "--scale", "64"), 10240)):
         status, found, _ = stepped(*given, "--update", "one_shot", "-n", "6", "--compress", code)
         assert status == 0
@@ -89,7 +89,7 @@ def test_every_protocol_trains(servers: str) -> None:
 
 @pytest.mark.parametrize("rule", ["staleness", "distance:c=0.1"])
 def test_rules_of_staleness_over_a_server(rule: str) -> None:
-    """Rule: rules that look at staleness and at what was read train over a server, too."""
+    """Rule: rules that use staleness or the weights that were read train over a server, too."""
     _, found, _ = stepped(*SMALL, "--threads", "4", "--update", "async", "-n", "60", "--rule", rule)
     assert found[0]["rule"] == rule
     assert found[0]["curve"]["loss"][0] > found[0]["curve"]["loss"][-1] + 0.005
@@ -97,7 +97,7 @@ def test_rules_of_staleness_over_a_server(rule: str) -> None:
 
 @pytest.mark.parametrize("code", ["bf16", "int8", "1bit", "topk:fraction=0.1"])
 def test_compressed_gradients_go_to_servers(code: str) -> None:
-    """Rule: a server receives codes, so many bytes each, and sends weights as they are."""
+    """Rule: a server receives codes and sends uncompressed weights."""
     plain = ("--threads", "4", "--model", "toy", "--scale", "64")
     for given, n in (((*SMALL, "--threads", "4"), N), (plain, 10240)):
         words = "--update k-batch-async:2 -n 20 --servers 2 --json --compress"
@@ -112,7 +112,7 @@ def test_compressed_gradients_go_to_servers(code: str) -> None:
 
 
 def test_compressed_training_learns() -> None:
-    """Rule: with error feedback the loss of coarse codes falls as that of whole gradients does."""
+    """Rule: with error feedback the loss falls as it does without compression."""
     ends = {}
     for code in ("none", "int8", "1bit", "topk:fraction=0.1"):
         argv = ("--update", "one_shot", "-n", "150", "--rate", "0.5", "--compress", code)
@@ -124,7 +124,7 @@ def test_compressed_training_learns() -> None:
 
 
 def test_warm_ups_leave_no_feedback() -> None:
-    """Rule: a training is the same after any warm-up, also with codes that have a memory."""
+    """Rule: a training is the same after any warm-up, also with error feedback."""
     argv = ("--update", "one_shot", "-n", "6", "--compress", "1bit", "-w")
     (one,), (other,) = (stepped(*SMALL, *argv, warmup)[1] for warmup in ("0", "2"))
     assert one["curve"]["loss"] == other["curve"]["loss"]
@@ -145,7 +145,7 @@ def test_a_plot_is_written_and_needs_its_library(
 
 
 def test_compressed_gradients_are_of_one_type(tmp_path: Path) -> None:
-    """Rule: tensors that have a type of their own are not taken for float32."""
+    """Rule: models with tensors of other types than float32 are not compressed."""
     model = tmp_path / "m.csv"
     model.write_text("name,shape,dtype\na,4x4,fp32\nb,8,fp16\n")
     words = ("--threads", "2", "--model", str(model), "--update", "one_shot", "-n", "2")

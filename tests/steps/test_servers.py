@@ -27,7 +27,7 @@ STEP = ("--model", "toy", "--scale", "64", "--compute", "exp:1", "-n", "20", "--
 
 
 def _right(text: str, updates: Sequence[str], ranks: int, servers: int, transport: str) -> None:
-    """Every update has its record, and none lost anyone: learners look what they are sent."""
+    """Check that every update has a complete record, and that no learner was lost."""
     records: list[dict[str, Any]] = [
         json.loads(line) for line in text.splitlines() if '"step"' in line
     ]
@@ -62,14 +62,14 @@ def test_ranks_as_threads(servers: int) -> None:
 
 @pytest.mark.parametrize("law", ["fixed:1", "exp:1"])
 def test_a_mean_beside_a_median_is_said(law: str) -> None:
-    """Rule: where steps of all-reduces and of servers stand together, it is said what each is."""
+    """Rule: a table with all-reduces and servers says that one has medians and the other means."""
     words = ("--threads", "3", "--model", "toy", "--scale", "64", "-n", "2", "--compute", law)
     status, out, _ = called(step, *words, "--update", "ring,sync")
     assert status == 0 and ("with a server the mean, else the median" in out) == (law == "exp:1")
 
 
 def test_a_server_s_column_is_in_no_formula(tmp_path: Path) -> None:
-    """Rule: of recorded times a formula takes those of the ranks that learn."""
+    """Rule: with recorded times a formula uses only the columns of learners."""
     times = tmp_path / "times.csv"
     times.write_text("500,1,1\n500,1,1\n")
     words = ("--threads", "3", "--model", "toy", "--scale", "64", "-n", "6", "--json")
@@ -79,7 +79,7 @@ def test_a_server_s_column_is_in_no_formula(tmp_path: Path) -> None:
 
 
 def test_first_weights_are_no_update_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: bytes and messages of a record are those of one update, in the shortest run, too.
+    """Rule: bytes and messages of a record are those of one update, also in the shortest run.
 
     The exchange alone, after the row, is progress as the row is, so -T does not end it.
     """
@@ -104,7 +104,7 @@ def test_first_weights_are_no_update_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("update", ["sync", "async"])
 def test_an_error_of_a_learner_ends_the_run(update: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: whatever ends a thread that learns, servers do not wait for it, and it is raised.
+    """Rule: an error in a learner's thread is raised, and servers do not wait for the learner.
 
     The other learner begins when the server knows: alone it could end an asynchronous run before.
     """
@@ -169,7 +169,7 @@ def test_ranks_of_mpi(run: Run, mpi: Mpi) -> None:
 
 
 def test_learners_as_processes(tmp_path: Path) -> None:
-    """Rule: learners that are processes do what ranks do, also with several servers.
+    """Rule: learners that are processes work like ranks, also with several servers.
 
     In a trace they have lines as ranks have, on the servers' clock: what a server takes in had been
     pushed before.
@@ -200,7 +200,7 @@ def test_steps_that_go_on_are_no_stuck_row(update: str) -> None:
 
 
 def test_a_learner_that_is_late_is_named(tmp_path: Path) -> None:
-    """Rule: when time is over it is said who pushed nothing for how long; all rows are kept."""
+    """Rule: at the time-out the message names the late learner, and all rows are kept."""
     times, rows = tmp_path / "times.csv", tmp_path / "rows.jsonl"
     times.write_text("1,1,1\n1,1,1\n1,1,600000\n1,1,1\n")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Steps as they are measured: right averages, real overlap, records, traces, refusals."""
+"""Measured steps: right averages, real overlap, records, traces, refusals."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from bench.steps.server.protocol import update_protocol
 from bench.steps.trace import MESSAGES, TraceSpan, chrome
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import rule, shape
+from bench.timing.measure import FunctionAction
 from busbar.errors import Unsupported
 from collectives.execution.plan import Plan
-from collectives.execution.transport import Counted
 from reports.analysis.steps import figures
 from reports.readers.codec import measurements
 from reports.readers.reading import read
@@ -36,77 +36,66 @@ from tests.conftest import Mpi, Run, called, thorough
 from tests.reports.runs import step_of
 from tests.together import together
 
-
-def _problem(text: str) -> object:
-    return shape(text, 16)
-
-
-def _rule(text: str) -> object:
-    """A rule and, behind a blank, its rate."""
-    name, _, rate = text.partition(" ")
-    return rule(name, float(rate or 0.1))
-
-
-def _protocol(text: str) -> object:
-    return update_protocol(text, 4)
-
-
-def _cycle(text: str) -> object:
-    return buckets.parse_fusion(text, 0.005)
-
-
-def _straggler(text: str) -> object:
-    return compute("fixed:1", None, 0, [text])
+PARSERS: dict[str, Callable[[str], object]] = {
+    "problem": lambda text: shape(text, 16),
+    "compress": codec,
+    "rule": lambda text: rule(text.split()[0], float([*text.split(), "0.1"][1])),
+    "protocol": lambda text: update_protocol(text, 4),
+    "fusion": buckets.parse_fusion,
+    "cycle": lambda text: buckets.parse_fusion(text, 0.005),
+    "compute": compute,
+    "straggler": lambda text: compute("fixed:1", None, 0, [text]),
+}
 
 
 @pytest.mark.parametrize(
-    ("parse", "text", "said"),
+    ("what", "text", "said"),
     [
-        (_problem, "resnet", "no problem 'resnet'; there are: softmax, network"),
-        (_problem, "softmax:hidden=3", "problem softmax has no parameter 'hidden'"),
-        (_problem, "network:hidden=0", "problem network: 0 of something"),
-        (_problem, "network:samples=-1", "problem network: -1 of something"),
-        (_problem, "network:batch=8", "problem network has no parameter 'batch'"),
-        (_problem, "network:hidden=2.5", "hidden must be a whole number, not 2.5"),
-        (_problem, "softmax:samples=15", "a batch of 16 from 15 samples"),
-        (_problem, "softmax:samples=100000000", "at most 16777216"),
-        (_problem, "network:hidden", "is not one key=value"),
-        (codec, "zip", "no compression 'zip'; there are: none, fp16, bf16, int8, 1bit, topk"),
-        (codec, "topk:fraction=0", "fraction 0 is not in (0, 1]"),
-        (codec, "topk:fraction=1.5", "fraction 1.5 is not in (0, 1]"),
-        (codec, "topk:k=5", "compression topk has no parameter 'k'; its parameters: fraction"),
-        (codec, "int8:fraction=0.1", "compression int8 has no parameter 'fraction'"),
-        (_rule, "momentum", "no rule 'momentum'; there are: fixed, staleness, distance, adagrad"),
-        (_rule, "fixed 0", "--rate 0: a rate is a number above 0"),
-        (_rule, "fixed nan", "--rate nan"),
-        (_rule, "fixed inf", "--rate inf"),
-        (_rule, "distance:c=0", "c must be above 0, not 0"),
-        (_rule, "fixed:c=1", "rule fixed has no parameter 'c'; its parameters: none"),
-        (_protocol, "k-sync:0", "K is a number from 1 to 4"),
-        (_protocol, "k-async:5", "K is a number from 1 to 4"),
-        (_protocol, "k-async:-1", "K is a number from 1 to 4"),
-        (_protocol, "k-async:²", "K is a number from 1 to 4"),
-        (_protocol, "k-async:", "K is a number from 1 to 4"),
-        (_protocol, "k-async", "k-async needs its K, as k-async:2"),
-        (_protocol, "async:2", "there is k-async:K"),
-        (_protocol, "batch-sync", "no protocol"),
-        (_protocol, "batch-sync:2", "no protocol"),
-        (_protocol, "k-", "no protocol"),
-        (_protocol, "", "no protocol ''; there are: sync, "),
-        (buckets.parse_fusion, "ddp:1M", "ddp:FIRST,REST"),
-        (buckets.parse_fusion, "0", "at least 1 byte"),
-        (buckets.parse_fusion, "many", "no size"),
-        (_cycle, "ddp", "--cycle goes with"),
-        (_cycle, "none", "--cycle goes with"),
-        *((compute, text, "--compute") for text in ("exp:-1", "exp:nan", "exp:1,", "fixed:")),
-        *((compute, text, "--compute") for text in ("fixed:1e99", "often", "model")),
-        *((_straggler, text, "RANK:FACTOR") for text in ("1", "1:0", "x:2", "1:-2", "1:inf")),
+        ("problem", "resnet", "no problem 'resnet'; there are: softmax, network"),
+        ("problem", "softmax:hidden=3", "problem softmax has no parameter 'hidden'"),
+        ("problem", "network:hidden=0", "problem network: a size is 0"),
+        ("problem", "network:samples=-1", "problem network: a size is -1"),
+        ("problem", "network:batch=8", "problem network has no parameter 'batch'"),
+        ("problem", "network:hidden=2.5", "hidden must be a whole number, not 2.5"),
+        ("problem", "softmax:samples=15", "a batch of 16 from 15 samples"),
+        ("problem", "softmax:samples=100000000", "at most 16777216"),
+        ("problem", "network:hidden", "is not one key=value"),
+        ("compress", "zip", "no compression 'zip'; there are: none, fp16, bf16, int8, 1bit, topk"),
+        ("compress", "topk:fraction=0", "fraction 0 is not in (0, 1]"),
+        ("compress", "topk:fraction=1.5", "fraction 1.5 is not in (0, 1]"),
+        ("compress", "topk:k=5", "compression topk has no parameter 'k'; its parameters: fraction"),
+        ("compress", "int8:fraction=0.1", "compression int8 has no parameter 'fraction'"),
+        ("rule", "momentum", "no rule 'momentum'; there are: fixed, staleness, distance, adagrad"),
+        ("rule", "fixed 0", "--rate 0: a rate is a number above 0"),
+        ("rule", "fixed nan", "--rate nan"),
+        ("rule", "fixed inf", "--rate inf"),
+        ("rule", "distance:c=0", "c must be above 0, not 0"),
+        ("rule", "fixed:c=1", "rule fixed has no parameter 'c'; its parameters: none"),
+        ("protocol", "k-sync:0", "K is a number from 1 to 4"),
+        ("protocol", "k-async:5", "K is a number from 1 to 4"),
+        ("protocol", "k-async:-1", "K is a number from 1 to 4"),
+        ("protocol", "k-async:²", "K is a number from 1 to 4"),
+        ("protocol", "k-async:", "K is a number from 1 to 4"),
+        ("protocol", "k-async", "k-async needs its K, as k-async:2"),
+        ("protocol", "async:2", "there is k-async:K"),
+        ("protocol", "batch-sync", "no protocol"),
+        ("protocol", "batch-sync:2", "no protocol"),
+        ("protocol", "k-", "no protocol"),
+        ("protocol", "", "no protocol ''; there are: sync, "),
+        ("fusion", "ddp:1M", "ddp:FIRST,REST"),
+        ("fusion", "0", "at least 1 byte"),
+        ("fusion", "many", "no size"),
+        ("cycle", "ddp", "--cycle goes with"),
+        ("cycle", "none", "--cycle goes with"),
+        *(("compute", text, "--compute") for text in ("exp:-1", "exp:nan", "exp:1,", "fixed:")),
+        *(("compute", text, "--compute") for text in ("fixed:1e99", "often", "model")),
+        *(("straggler", text, "RANK:FACTOR") for text in ("1", "1:0", "x:2", "1:-2", "1:inf")),
     ],
 )
-def test_what_cannot_be_is_one_line(parse: Callable[[str], object], text: str, said: str) -> None:
-    """Rule: what cannot be is refused in a line with the value, and what there is or to write."""
+def test_what_cannot_be_is_one_line(what: str, text: str, said: str) -> None:
+    """Rule: a wrong value is refused in one line with the value and what is possible."""
     with pytest.raises(Unsupported) as caught:
-        parse(text)
+        PARSERS[what](text)
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -123,7 +112,7 @@ def _records(*argv: str) -> list[Measurement]:
 
 @pytest.mark.parametrize("ranks", [1, 3, *thorough(2, 4)])
 def test_every_update_averages_every_gradient(ranks: int) -> None:
-    """Rule: whatever is fused and overlapped, all ranks end with the average, and bytes count.
+    """Rule: with any fusion and overlap all ranks end with the average, and bytes are counted.
 
     A ring moves 2 (P-1) N over all links, a server 2 (P-1) N, a reduce and a broadcast as much.
     """
@@ -145,18 +134,11 @@ def test_every_update_averages_every_gradient(ranks: int) -> None:
 
 
 def test_a_wrong_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: gradients that are no average are counted, said, and end with status 1."""
+    """Rule: gradients that are not the average are counted and reported; the status is 1."""
 
-    class Nothing(Counted):
-        def __call__(self) -> None:
-            self._runs += 1
-
-        def close(self) -> None:
-            pass
-
-    def made(self: Exchange, gradients: object, span: tuple[int, int]) -> Nothing:
+    def made(self: Exchange, gradients: object, span: tuple[int, int]) -> FunctionAction:
         self._messages[span] = 0
-        return Nothing(0, 0)
+        return FunctionAction(lambda: None)
 
     monkeypatch.setattr(Exchange, "_make_plan", made)
     status, out, _ = called(steps, "--threads", "2", "--update", "ring", *TOY)
@@ -165,7 +147,7 @@ def test_a_wrong_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_average_that_was_there_before_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: the checked exchange begins with each rank's own gradients, not with their average."""
+    """Rule: the checked exchange starts from each rank's own gradients, not from their average."""
     real, ran = Plan.__call__, Counter[int]()
 
     def once(self: Plan) -> None:
@@ -179,7 +161,7 @@ def test_an_average_that_was_there_before_proves_nothing(monkeypatch: pytest.Mon
 
 
 def test_plans_of_all_buckets_are_kept(tmp_path: Path) -> None:
-    """Rule: steps exchange and make no plans, however many buckets there are."""
+    """Rule: no plan is made during the timed steps, however many buckets there are."""
     path = tmp_path / "many.csv"
     path.write_text("name,shape\n" + "".join(f"t{n},2\n" for n in range(130)))
     argv = ("--threads", "2", "--update", "ring", "--model", str(path), "--fusion", "none")
@@ -217,7 +199,7 @@ def _events(path: Path, lane: str, rank: int = 0) -> list[dict[str, Any]]:
 
 
 def test_exchange_goes_on_while_ranks_compute(tmp_path: Path) -> None:
-    """Rule: overlapped, buckets are exchanged before the backward pass has ended; else not one."""
+    """Rule: only with overlap are buckets exchanged before the backward pass has ended."""
     for overlap in ("on", "off"):
         path = tmp_path / f"{overlap}.json"
         argv = ("--fusion", "none", "--compute", "fixed:100", "--overlap", overlap)
@@ -265,7 +247,7 @@ def test_a_trace_has_every_message(tmp_path: Path, way: tuple[str, ...]) -> None
 
 
 def test_a_trace_has_a_process_a_rank_and_no_line_with_two_things_at_once() -> None:
-    """Rule: viewers take what shares a line for nested, so what overlaps has lines of its own."""
+    """Rule: spans that overlap have separate lines, as viewers show those of a line as nested."""
     spans = [
         TraceSpan("a", "fusion", 10.0, 3.0, {}),
         TraceSpan("b", "fusion", 11.0, 4.0, {"bytes": 7}),
@@ -292,7 +274,7 @@ def test_a_trace_has_a_process_a_rank_and_no_line_with_two_things_at_once() -> N
 
 
 def test_records_are_read_by_reports(tmp_path: Path) -> None:
-    """Rule: a step is a record as any: its file is read back whole, and as a row."""
+    """Rule: a step's record is read back unchanged, and as a row."""
     path = tmp_path / "steps.jsonl"
     found = _records("--threads", "2", "--update", "ring", *TOY, "--out", str(path))
     (back,) = measurements(path.read_text())
@@ -304,7 +286,7 @@ def test_records_are_read_by_reports(tmp_path: Path) -> None:
 
 
 def test_a_straggler_is_no_base_of_a_speed_up() -> None:
-    """Rule: speed-up is against a rank that --straggler leaves as it is, so it is below the ranks.
+    """Rule: speed-up is relative to ranks that are no stragglers, so it is at most the rank count.
 
     The mean over all ranks' own times would be 28 ms at least here.
     """
@@ -326,7 +308,7 @@ def test_a_sweep_of_fusions_names_the_best() -> None:
 
 
 def test_a_prediction_stands_beside(tmp_path: Path) -> None:
-    """Rule: with a machine's costs there is a prediction: compute and what is exposed."""
+    """Rule: with a machine's costs there is a prediction: compute and exposed communication."""
     path = tmp_path / "map.txt"
     path.write_text(MATRIX)
     argv = ("--compute", "fixed:5", "--topology", str(path), "--update", "ring")
@@ -338,9 +320,9 @@ def test_a_prediction_stands_beside(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("update", ["one_shot", "ps", "sharded_ps"])
 def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, update: str) -> None:
-    """Rule: a prediction is of the bytes that travel, and says that it knows no coding.
+    """Rule: a prediction uses the compressed bytes, and a line says that it leaves out coding.
 
-    Of a server half of them, the sum that goes back, are not compressed.
+    With a server half of the bytes, the sum that is sent back, are not compressed.
     """
     path = tmp_path / "map.txt"
     path.write_text(MATRIX)
@@ -385,8 +367,8 @@ def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, updat
         (["--update", "library", "--compress", "1bit"], "library with --compress 1bit"),
         (["--compress", "zip"], "no compression 'zip'"),
         (["--compress", "fp16", "--precision", "bf16"], "leave --precision out"),
-        (["--problem", "softmax", "--model", "toy"], "--model is of a model"),
-        (["--problem", "softmax", "--precision", "fp16"], "--precision is of a model"),
+        (["--problem", "softmax", "--model", "toy"], "--model does not go with --problem"),
+        (["--problem", "softmax", "--precision", "fp16"], "--precision does not go with"),
         (["--problem", "softmax", "--rule", "adam"], "no rule 'adam'"),
         (["--problem", "softmax", "--rate", "0"], "--rate"),
         (["--problem", "nothing"], "no problem 'nothing'"),
@@ -403,7 +385,7 @@ def test_bad_input_is_one_line_and_starts_nothing(argv: list[str], said: str) ->
 
 
 def test_more_than_there_is_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: gradients that cannot be held are refused in one line, with the scale that may fit."""
+    """Rule: gradients that do not fit into memory are refused, with a scale that may fit."""
     monkeypatch.setattr(steps_main, "free_memory", lambda: 64 << 30)
     words = ("--model", "llama3_8b", "--ranks", "8", "--update", "ring")
     status, out, err = called(steps, *words)
@@ -412,7 +394,7 @@ def test_more_than_there_is_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_trace_refuses_an_unknown_folder(tmp_path: Path) -> None:
-    """Rule: a file that could not be written is known of before anything is measured."""
+    """Rule: a file that cannot be written is refused before anything is measured."""
     path = tmp_path / "none" / "trace.json"
     status, out, err = called(
         steps, "--threads", "2", *TOY, "--update", "ring", "--trace", f"{path}"
@@ -422,7 +404,7 @@ def test_a_trace_refuses_an_unknown_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
-    """Rule: on MPI's processes updates are right, whatever carries them, and only rank 0 prints."""
+    """Rule: over MPI updates are right on every transport, and only rank 0 prints."""
     trace, rows = tmp_path / "trace.json", tmp_path / "rows.jsonl"
     passes, shared = tmp_path / "passes.json", tmp_path / "shared.jsonl"
     toy = ["-m", "bench.step", *TOY, "--compute", "fixed:3"]
@@ -478,7 +460,7 @@ def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
 
 
 def test_auto_takes_what_tuning_found_for_each_bucket(tmp_path: Path) -> None:
-    """Rule: --update auto takes, for every bucket, what the file says for its size."""
+    """Rule: --update auto uses, for every bucket, the file's algorithm for its size."""
     one, other = Tunable("ring", "inproc"), Tunable("ps", "inproc")
     ranges = (Range(1, one, 1e-6), Range(1 << 14, other, 1e-5))
     made = replace(rules(ranges, ranks=2), transport="inproc", default=one)
@@ -496,9 +478,9 @@ def test_auto_takes_what_tuning_found_for_each_bucket(tmp_path: Path) -> None:
 def test_auto_refuses_rules_of_other_conditions(
     crowded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: rules of ranks that share cores are not for ranks that have one each, nor the reverse.
+    """Rule: rules for ranks that share cores do not apply to ranks with a core each, or reverse.
 
-    Of a file that has both, those of this run's kind are taken.
+    If a file has both, those for this run's ranks are used.
     """
     monkeypatch.setattr(session, "load", lambda *_: Load(2, 1 if crowded else 2))
     path = tmp_path / "tuning.json"

@@ -27,9 +27,9 @@ def _halves(training: ProblemTrainer) -> list[slice]:
 
 @pytest.mark.parametrize("text", ["fixed", "staleness", "adagrad"])
 def test_sync_over_shards_is_one_process_to_the_bit(text: str) -> None:
-    """Rule: whatever the order of arrival and the shards, the weights are one process's.
+    """Rule: with any order of arrival and any shards, the weights are those of one process.
 
-    A rule that looks at distances sees those of its shard only, so it is not among them.
+    The rule ``distance`` is not tested: a shard computes its own distance.
     """
     training = _served(text)
     shared, places = training._shared, _halves(training)
@@ -82,7 +82,7 @@ def test_only_so_many_weights_are_kept(text: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("code", ["none", "fp16", "int8", "1bit", "topk:fraction=0.2"])
 def test_codes_of_shards(code: str) -> None:
-    """Rule: every server decodes what was encoded for it, and memories do not mix."""
+    """Rule: every server decodes what was encoded for it, and each shard has its own feedback."""
     training = _served(code=code)
     places = _halves(training)
     ends = training.coding(places), training.coding(places)

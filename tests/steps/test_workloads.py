@@ -1,4 +1,4 @@
-"""Models: their counts, files of one's own, and what is refused."""
+"""Models: their counts, a user's files, and what is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNTS = {
 
 
 def test_models_have_the_parameters_of_their_papers() -> None:
-    """Rule: an architecture's few numbers give every tensor, each with a name of its own."""
+    """Rule: models have the published counts, and every tensor has its own name."""
     found = {name: (model(name).elements, len(model(name).tensors)) for name in MODELS}
     assert found == COUNTS
     for name in MODELS:
@@ -39,7 +39,7 @@ def test_models_have_the_parameters_of_their_papers() -> None:
 
 
 def test_known_shapes_stand_where_they_should() -> None:
-    """Rule: the last tensor of the forward pass is ready first, and work is where it is."""
+    """Rule: the last tensor of the forward pass is ready first; convolutions do most work."""
     resnet, vgg = model("resnet50"), model("vgg16")
     assert resnet.tensors[0].shape == (64, 3, 7, 7)
     assert [tensor.shape for tensor in resnet.ready[:2]] == [(1000,), (1000, 2048)]
@@ -111,7 +111,7 @@ def test_csv_and_json_of_a_model_are_the_same_model(
     ],
 )
 def test_a_file_that_is_no_model_is_one_line(name: str, text: str, said: str) -> None:
-    """Rule: what is wrong with a model's file is said with its place, and is no traceback."""
+    """Rule: an error in a model's file is one line with its place."""
     with pytest.raises(Unsupported) as error:
         parse(text, name)
     assert said in str(error.value) and "\n" not in str(error.value)

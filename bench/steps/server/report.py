@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 from textwrap import wrap
@@ -84,18 +83,47 @@ class ServiceTimes(NamedTuple):
     round: float = 0.0
 
 
-@dataclass
-class ProtocolRun:
-    """A simulated run: times of updates, staleness of gradients, seconds the server was busy.
+class SimulatedRun:
+    """An event-driven simulation of one server and its learners.
 
+    ``updates``: when each update was made. ``staleness``: gradients by their staleness.
+    ``dropped``: gradients that came too late. ``busy``: seconds in which the server worked.
     ``endless``: True if the simulation was stopped because the server's queue grows for ever.
     """
 
-    updates: list[float] = field(default_factory=list)
-    staleness: Counter[int] = field(default_factory=Counter)
-    dropped: int = 0
-    busy: float = 0.0
-    endless: bool = False
+    def __init__(
+        self,
+        protocol: UpdateProtocol,
+        draw: Callable[[int, int], float],
+        updates: int,
+        costs: ServiceTimes = ServiceTimes(),  # noqa: B008  (immutable)
+    ) -> None:
+        """Simulate ``updates`` updates, or fewer if the server cannot keep up.
+
+        The server processes messages in the order of arrival. ``draw``: seconds of a learner's n-th
+        computation, counted from 0, including cancelled ones.
+        """
+        self.updates, self.staleness = list[float](), Counter[int]()
+        self.dropped, self.busy, self.endless = 0, 0.0, False
+        self._draw, self._costs = draw, costs
+        self._core = Core(protocol, range(protocol.learners))
+        self._free = 0.0  # when the server has processed all messages that have arrived
+        # Events: time, a running number, the learner, its epoch, the version of new weights (None:
+        # its computation ends). New weights begin a learner's next epoch.
+        self._events: list[tuple[float, int, int, int, int | None]] = []
+        self._count = 0
+        self._epochs, self._versions, self._computed = ([0] * protocol.learners for _ in range(3))
+        most = 1000 + _MOST_DROPPED * (protocol.needed + protocol.learners) * updates
+        self._send(self._core.start().send)
+        while len(self.updates) < updates and not self.endless:
+            now, _, learner, epoch, version = heappop(self._events)
+            if version is not None:
+                self._epochs[learner] += 1
+                self._versions[learner] = version
+                self._begin(learner, now)
+            elif epoch == self._epochs[learner]:  # else the computation was cancelled meanwhile
+                self._push(learner, now)
+            self.endless = self.dropped > most
 
     def per_update(self, warmup: int = 0) -> float:
         """The mean time per update after the first ``warmup``; infinite if `endless`."""
@@ -104,89 +132,38 @@ class ProtocolRun:
         first = self.updates[warmup - 1] if warmup else 0.0
         return (self.updates[-1] - first) / (len(self.updates) - warmup)
 
-
-def simulate_protocol(
-    protocol: UpdateProtocol,
-    draw: Callable[[int, int], float],
-    updates: int,
-    costs: ServiceTimes = ServiceTimes(),  # noqa: B008  (immutable)
-) -> ProtocolRun:
-    """Simulate ``updates`` updates, or fewer if the server cannot keep up.
-
-    The server processes messages in the order of arrival. ``draw``: seconds of a learner's n-th
-    computation, counted from 0, including cancelled ones.
-    """
-    return _Simulation(protocol, draw, costs).run(updates)
-
-
-class _Simulation:
-    """An event-driven simulation of one server and its learners."""
-
-    def __init__(
-        self, protocol: UpdateProtocol, draw: Callable[[int, int], float], costs: ServiceTimes
-    ) -> None:
-        self.draw, self.costs = draw, costs
-        self.core = Core(protocol, range(protocol.learners))
-        self.free = 0.0  # when the server has processed all messages that have arrived
-        self.result = ProtocolRun()
-        # Events: time, a running number, the learner, its epoch, the version of new weights (None:
-        # its computation ends). New weights begin a learner's next epoch.
-        self.events: list[tuple[float, int, int, int, int | None]] = []
-        self.count = 0
-        self.epochs = [0] * protocol.learners
-        self.versions = [0] * protocol.learners
-        self.computed = [0] * protocol.learners
-
-    def run(self, updates: int) -> ProtocolRun:
-        """See `simulate_protocol`."""
-        protocol, result = self.core.protocol, self.result
-        most = 1000 + _MOST_DROPPED * (protocol.needed + protocol.learners) * updates
-        self._send(self.core.start().send)
-        while len(result.updates) < updates:
-            if result.dropped > most:
-                result.endless = True
-                break
-            now, _, learner, epoch, version = heappop(self.events)
-            if version is not None:
-                self.epochs[learner] += 1
-                self.versions[learner] = version
-                self._begin(learner, now)
-            elif epoch == self.epochs[learner]:  # else the computation was cancelled meanwhile
-                self._push(learner, now)
-        return result
-
     def _push(self, learner: int, now: float) -> None:
-        self.free = max(now, self.free)
-        actions = self.core.gradient(learner, self.versions[learner])
-        self._serve(self.costs.gradient)
+        self._free = max(now, self._free)
+        actions = self._core.gradient(learner, self._versions[learner])
+        self._serve(self._costs.gradient)
         if actions.staleness is None:
-            self.result.dropped += 1
+            self.dropped += 1
         else:
-            self.result.staleness[actions.staleness] += 1
+            self.staleness[actions.staleness] += 1
         if actions.update:
-            self._serve(self.costs.update)
-            self.result.updates.append(self.free)
+            self._serve(self._costs.update)
+            self.updates.append(self._free)
         self._send(actions.send)
-        if self.core.protocol.goes_on:
+        if self._core.protocol.goes_on:
             self._begin(learner, now)
 
     def _send(self, learners: tuple[int, ...]) -> None:
         for learner in learners:
-            self._serve(self.costs.weights)
-            self._add_event(self.free, learner, self.core.version)
+            self._serve(self._costs.weights)
+            self._add_event(self._free, learner, self._core.version)
 
     def _begin(self, learner: int, now: float) -> None:
-        seconds = self.draw(learner, self.computed[learner])
-        self.computed[learner] += 1
-        self._add_event(now + self.costs.round + seconds, learner, None)
+        seconds = self._draw(learner, self._computed[learner])
+        self._computed[learner] += 1
+        self._add_event(now + self._costs.round + seconds, learner, None)
 
     def _serve(self, seconds: float) -> None:
-        self.free += seconds
-        self.result.busy += seconds
+        self._free += seconds
+        self.busy += seconds
 
     def _add_event(self, when: float, learner: int, version: int | None) -> None:
-        self.count += 1  # simultaneous events happen in the order in which they were added
-        heappush(self.events, (when, self.count, learner, self.epochs[learner], version))
+        self._count += 1  # simultaneous events happen in the order in which they were added
+        heappush(self._events, (when, self._count, learner, self._epochs[learner], version))
 
 
 class RoundCosts(NamedTuple):
@@ -374,8 +351,8 @@ def build_report(
     drawn_s = with_server_s = None
     if compute.mean:
         skipped = min(warmup, count - 1)
-        drawn_s = simulate_protocol(protocol, draw, count).per_update(skipped)
-        with_server_s = simulate_protocol(protocol, draw, count, service_times).per_update(skipped)
+        drawn_s = SimulatedRun(protocol, draw, count).per_update(skipped)
+        with_server_s = SimulatedRun(protocol, draw, count, service_times).per_update(skipped)
     mean = float(times.mean())
     counts = sum((server.staleness for server in servers), Counter[int]())
     waits = np.concatenate([np.asarray(server.waits) for server in servers])
@@ -415,10 +392,9 @@ def build_report(
         predicted, model = formula.seconds, "formula"
     if predicted is not None and not _within(mean, predicted):
         few = min(count, max(1, _MOST_SPLIT // protocol.needed))
+        early = min(warmup, few - 1)
         facts["split_s"] = attribute_time(
-            lambda costs: simulate_protocol(protocol, draw, few, costs).per_update(
-                min(warmup, few - 1)
-            ),
+            lambda costs: SimulatedRun(protocol, draw, few, costs).per_update(early),
             service_times, round_costs, predicted, mean,
         )  # fmt: skip
     lines = (*_lines(protocol, facts, formula), *_reasons(facts, predicted))
@@ -444,9 +420,11 @@ def _lines(
     wait, queue = facts["queue_wait_s"], "not known over several hosts"
     if wait is not None:
         queue = f"{format_seconds(wait['median'])}, 95 % up to {format_seconds(wait['p95'])}"
+    low, high = facts["interval_s"] or (mean, mean)
+    half = f" ±{50 * (high - low) / mean:.2g} %" if facts["interval_s"] else ""
     lines = [f"measured over {', '.join(ratios)}"] if ratios else []
     lines += [
-        f"{facts['updates_per_s']:.4g} updates/s{_half_width(facts)};"
+        f"{facts['updates_per_s']:.4g} updates/s{half};"
         f" server busy {100 * max(facts['utilisation']):.3g} %; queue wait {queue}",
         f"staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
         f" {histogram(facts['staleness'])}",
@@ -471,30 +449,15 @@ def histogram(counts: Mapping[str, int]) -> str:
     for value, n in counts.items():
         width = int(value).bit_length()
         classes[width] = classes.get(width, 0) + n
-    return ", ".join(
-        f"{_class(width)} {100 * n / total:.3g} %" for width, n in sorted(classes.items())
-    )
-
-
-def _class(width: int) -> str:
-    low, high = (1 << width) >> 1, max(0, (1 << width) - 1)
-    return f"{low}" if low == high else f"{low}-{high}"
+    parts = []
+    for width, n in sorted(classes.items()):
+        low, high = (1 << width) >> 1, max(0, (1 << width) - 1)
+        parts.append(f"{low}{f'-{high}' if high > low else ''} {100 * n / total:.3g} %")
+    return ", ".join(parts)
 
 
 def _within(mean: float, predicted: float) -> bool:
     return abs(mean / predicted - 1) <= _EQUAL
-
-
-def _unbroken(figure: str) -> str:
-    """A figure with no-break spaces, so that no line is broken before its unit."""
-    return figure.replace(" ", _GLUE)
-
-
-def _half_width(facts: Mapping[str, Any]) -> str:
-    interval = facts["interval_s"]
-    if interval is None:
-        return ""
-    return f" ±{50 * (interval[1] - interval[0]) / facts['mean_s']:.2g} %"
 
 
 def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
@@ -518,8 +481,8 @@ def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
     lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
     # Only parts of half a per cent or more are shown.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
-    causes = ", ".join(f"{name} {_unbroken(format_seconds(part))}" for name, part in parts.items())
-    lines += wrap(
-        f"{'' if reasons else head}{_unbroken(format_seconds(mean))} are: {causes}", _WIDTH
-    )
+    # No-break spaces, so that no line is broken before a unit.
+    whole, *each = (format_seconds(s).replace(" ", _GLUE) for s in (mean, *parts.values()))
+    causes = ", ".join(f"{name} {part}" for name, part in zip(parts, each, strict=True))
+    lines += wrap(f"{'' if reasons else head}{whole} are: {causes}", _WIDTH)
     return [line.replace(_GLUE, " ") for line in lines]

@@ -174,9 +174,8 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
     if need > SHARE * free:
         raise Unsupported(
             f"{choice.label}: {learners} learners and their servers of {format_bytes(vector)} of"
-            " weights"
-            f" need {format_bytes(need)}, where {format_bytes(free)} are free; take fewer, or"
-            " --scale"
+            f" weights need {format_bytes(need)}, where {format_bytes(free)} are free; take fewer,"
+            " or --scale"
         )
 
 
@@ -211,7 +210,6 @@ class _ServerRun:
         self.one_clock = len(set(self.world.gather(boot()))) == 1
 
     def run(self) -> tuple[Record, Sequence[str]]:
-        """See `run`."""
         log, shard = self._exchange(self.trainer, self._enough)
         if isinstance(self.world, MpiWorld):
             self.world = self.world.survivors()
@@ -245,10 +243,10 @@ class _ServerRun:
 
     def _cores(self) -> AbstractContextManager[None]:
         """A context: threads that mostly wait for each other run on one core, others on all."""
-        vector = self.trainer.elements * self.trainer.dtype.itemsize
         threads = not isinstance(self.world, MpiWorld) and not self.options.learners
         works = self.options.burn or self.options.problem is not None
-        return one_core() if threads and not works and vector <= _SMALL else nullcontext()
+        small = self.trainer.nbytes <= _SMALL
+        return one_core() if threads and not works and small else nullcontext()
 
     def _exchange_alone(self, log: ServerLog | None) -> list[float]:
         """Seconds per update of the exchange without computing, as means of blocks.
@@ -270,7 +268,7 @@ class _ServerRun:
 
     def check(self) -> None:
         """Raise Unsupported if memory is too small, or a message would be too long."""
-        vector = self.trainer.elements * self.trainer.dtype.itemsize
+        vector, label = self.trainer.nbytes, self.job.choice.label
         server = self.world.rank < self.servers
         need = _SERVER_VECTORS * vector // self.servers if server else _LEARNER_VECTORS * vector
         if self.options.learners and self.world.rank == 0:
@@ -278,16 +276,14 @@ class _ServerRun:
         lack = Room(self.world, self.job.transport).lack(Need(need))
         if lack is not None:
             raise Unsupported(
-                f"{self.job.choice.label}: {self.learners} learners and {self.servers} servers of"
+                f"{label}: {self.learners} learners and {self.servers} servers of"
                 f" {format_bytes(vector)} need {format_bytes(lack.need)} {lack.name}, where"
-                f" {format_bytes(lack.free)}"
-                " are free; take fewer, or --scale"
+                f" {format_bytes(lack.free)} are free; take fewer, or --scale"
             )
         if self.world.name == "mpi" and vector // self.servers >= 2**31 - 64:
             raise Unsupported(
-                f"{self.job.choice.label}: a server's part of"
-                f" {format_bytes(vector // self.servers)} is"
-                " more than an MPI message of 2 GiB; take more --servers, or --scale"
+                f"{label}: a server's part of {format_bytes(vector // self.servers)} is more than"
+                " an MPI message of 2 GiB; take more --servers, or --scale"
             )
 
     # -- roles

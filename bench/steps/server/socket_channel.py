@@ -374,7 +374,7 @@ def join(name: str) -> int:
     try:
         weights = np.empty(trainer.elements, trainer.dtype)
     except MemoryError:
-        need = format_bytes(trainer.elements * trainer.dtype.itemsize)
+        need = format_bytes(trainer.nbytes)
         raise Unavailable(f"no memory for a learner's {need} of weights") from None
     worker = WorkerLoop(
         CallingChannel(servers, number),

@@ -94,14 +94,15 @@ class Trainer(ABC):
     """Makes the shards of servers and the gradients of learners.
 
     Each rank makes an equal trainer from the run's options. ``elements``: the number of weights;
-    ``dtype``: their type. ``codec``: encodes gradients, which are then float32; None: no encoding.
+    ``dtype``: their type; ``nbytes``: their bytes. ``codec``: encodes gradients, which are then
+    float32; None: no encoding.
     """
 
     def __init__(
         self, elements: int, dtype: np.dtype[Any] | None = None, codec: Codec | None = None
     ) -> None:
         self.elements, self.dtype = elements, dtype or np.dtype(np.float32)
-        self._codec = codec
+        self.nbytes, self._codec = elements * self.dtype.itemsize, codec
 
     @abstractmethod
     def gradient_function(self, learner: int) -> GradientFunction:
@@ -190,7 +191,6 @@ class _MeanShard(ShardState):
         self._sum, self._first = np.empty_like(weights), True
 
     def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
-        """See `ShardState`."""
         if self._first:
             np.copyto(self._sum, gradient)
         else:
@@ -198,7 +198,6 @@ class _MeanShard(ShardState):
         self._first = False
 
     def update(self, count: int) -> None:
-        """See `ShardState`."""
         if count > 1:
             np.divide(self._sum, self._sum.dtype.type(count), out=self._sum)
         np.subtract(self.weights, self._sum, out=self.weights)

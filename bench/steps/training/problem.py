@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec, make_by_name
 from busbar.errors import Unsupported
-from busbar.units import format_seconds as format_seconds
+from busbar.units import format_seconds
 
 Vector = NDArray[Any]
 _TINY = 1e-8
@@ -185,7 +185,7 @@ class ProblemShape:
     def __post_init__(self) -> None:
         for size in (*self.widths, self.samples, self.batch):
             if size < 1:
-                raise Unsupported(f"problem {self.name}: {size} of something; 1 is the least")
+                raise Unsupported(f"problem {self.name}: a size is {size}; the least is 1")
         if self.batch > self.samples:
             raise Unsupported(
                 f"problem {self.name}: a batch of {self.batch} from {self.samples} samples;"
@@ -376,11 +376,15 @@ class SharedProblem:
         return weights
 
 
+History = Sequence[tuple[int, Vector]]
+"""Numbers of updates, and the weights after them."""
+
+
 class WeightHistory:
     """Copies of the weights after some updates; their losses are computed after the training.
 
     Copies are equally many updates apart. If there are more than ``most`` and the first one, every
-    second copy is dropped. ``entries``: pairs of a number of updates and the weights.
+    second copy is dropped.
     """
 
     def __init__(self, weights: Vector, most: int = 100) -> None:
@@ -414,9 +418,7 @@ class LossPoint(NamedTuple):
 
 
 def losses(
-    problem: TrainingProblem,
-    history: Sequence[tuple[int, Vector]],
-    seconds: Callable[[int], float],
+    problem: TrainingProblem, history: History, seconds: Callable[[int], float]
 ) -> list[LossPoint]:
     """The loss curve of a history; it ends before the first loss that is not finite.
 
@@ -455,13 +457,10 @@ class Deviation(NamedTuple):
         ]
 
 
-def compare_with_one_process(
-    training: SharedProblem, history: Sequence[tuple[int, Vector]]
-) -> Deviation:
+def compare_with_one_process(training: SharedProblem, history: History) -> Deviation:
     """Compare weights of synchronous training with those of one process after as many updates.
 
     The last weights are compared that are finite and that one process computes within seconds.
-    ``history``: numbers of updates, and the weights after them.
     """
     updates, weights = [
         (count, weights)
@@ -476,7 +475,7 @@ def compare_with_one_process(
 
 def report_training(
     training: SharedProblem,
-    history: Sequence[tuple[int, Vector]],
+    history: History,
     seconds: Callable[[int], float],
     *,
     compare: bool,
@@ -484,8 +483,7 @@ def report_training(
 ) -> tuple[Facts, Lines]:
     """The loss curve, and with ``compare`` the deviation from one process.
 
-    ``history``: numbers of updates, and the weights after them. ``seconds``: when an update was
-    made; 0 is the start. ``where``: how the weights of ranks compare.
+    ``seconds``: see `losses`. ``where``: how the weights of ranks compare.
     """
     points = losses(training.problem, history, seconds)
     facts: Facts = {}

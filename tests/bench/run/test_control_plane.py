@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from math import log2
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ from bench.options.options import parse
 from bench.run import memory, noise
 from bench.run.environment import RunContext
 from bench.run.rows import Bench
-from bench.timing.measure import MOST_PER_RANK, Timing, measure
+from bench.timing.measure import MOST_PER_RANK, FunctionAction, Timing, measure
 from bench.timing.starts import BarrierStart
 from collectives.execution.program import Program
 from collectives.execution.transport import Action, Buffers, LibraryCall, Transport
@@ -31,48 +32,28 @@ from tests.conftest import thorough
 SIZES = 1024, 4096
 
 
-class _Idle(Action):
-    """An action that does nothing."""
-
-    sent = received = 0
-
-    def __call__(self) -> None: ...
-
-    def close(self) -> None: ...
+IDLE = FunctionAction(lambda: None)
 
 
 def _measured(world: SimulatedWorld, iterations: int, per_rank: bool) -> Any:
     of = cast("World", world)
     rules = Timing(0, iterations, per_rank=per_rank)
-    return measure(_Idle(), of, rules, BarrierStart(of, "max", loop=False))
+    return measure(IDLE, of, rules, BarrierStart(of, "max", loop=False))
 
 
 def _recorded(world: SimulatedWorld) -> None:
     """What `Bench` agrees on after a row: results and bytes, and whether all had memory."""
     row = cast("Any", object.__new__(Bench))
     row._world, row.complaint, row._check = world, "", "1"
-    row._arena = _Memory()
+    row._arena = SimpleNamespace(take=lambda _: None)
     assert row._taken({}) == ""
 
-    proof = cast("Any", _Proof())
-    record = row._record(_Case(), Record(times_s=(1.0,)), proof, (10, 20))
+    case = SimpleNamespace(schedule=object(), worksharing=False)
+    proof = SimpleNamespace(wrong=(0, -1, "", ""))
+    record = row._record(case, Record(times_s=(1.0,)), proof, (10, 20))
     assert (record.sent_bytes, record.received_bytes) == (10, 20)
     assert record.total_bytes == 10 * world.size
     assert record.wrong == 0
-
-
-class _Memory:
-    def take(self, sizes: object) -> None: ...
-
-    def keep(self, sizes: object) -> None: ...
-
-
-class _Proof:
-    wrong = (0, -1, "", "")
-
-
-class _Case:
-    schedule, worksharing = object(), False
 
 
 @pytest.mark.parametrize(
@@ -101,10 +82,10 @@ class _Carrier(Transport):
         return np.zeros(nbytes, np.uint8)
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        return _Idle()
+        return IDLE
 
     def library(self, call: LibraryCall) -> Action:
-        return _Idle()
+        return IDLE
 
 
 def _run(world: SimulatedWorld, out: Path) -> None:

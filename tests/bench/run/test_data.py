@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.run.data import TURNS, Checked, Inputs, ResultCheck, exact
-from bench.timing.measure import Timing, measure
+from bench.timing.measure import FunctionAction, Timing, measure
 from bench.timing.starts import BarrierStart
 from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.transport import Counted, Spans, Start
+from collectives.execution.transport import Spans, Start
 from collectives.schedule.catalogue import spec
 from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype, limits
 from collectives.schedule.layout import Layout
@@ -259,24 +259,18 @@ def test_a_zero_with_a_sign_is_wrong() -> None:
     assert inputs.check(0, result).count == np.count_nonzero(zeros) > 0
 
 
-class _Native(Counted):
+class _Native(FunctionAction):
     """An action that the transport times itself, as the extension does: n iterations a call."""
 
     def __init__(self, once: Callable[[], None], *, absolute: bool) -> None:
-        super().__init__(0, 0)
-        self._once, self._absolute, self.batches = once, absolute, list[int]()
-
-    def __call__(self) -> None:
-        self._once()
+        super().__init__(once)
+        self._absolute, self.batches = absolute, list[int]()
 
     def spans(self, n: int, start: Start) -> Spans:
         self.batches.append(n)
         for _ in range(n):
-            self._once()
+            self()
         return Spans(np.zeros(n), np.full(n, 1e-6), absolute=self._absolute)
-
-    def close(self) -> None:
-        """Do nothing; no resources are held."""
 
 
 @pytest.mark.parametrize("absolute", [False, True])

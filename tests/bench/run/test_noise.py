@@ -43,7 +43,7 @@ def proc(tmp_path: Path) -> Path:
 
 def test_what_the_kernel_tells_is_read(proc: Path) -> None:
     """Rule: busy is user, nice, system and interrupts; not idle, waiting for disks or steal."""
-    found = look(proc, proc, lambda: None)
+    found = look(proc, proc, clock=lambda: None)
     assert (found.machine, found.busy, found.steal, found.cpus) == ("abc", 160.0, 70.0, 2)
     assert (found.migrations, found.hz, found.waited) == (7, 2.5e9, 1.0)
 
@@ -52,7 +52,7 @@ def test_the_clock_of_a_core_is_measured(proc: Path) -> None:
     """Rule: it is that of additions that need each other, of some GHz, whatever the kernel says."""
     told = look(proc, proc).hz
     assert told != 2.5e9 and 5e8 < (told or 0) < 1e10
-    assert look(proc, proc, lambda: 3e9).hz == 3e9
+    assert look(proc, proc, clock=lambda: 3e9).hz == 3e9
 
 
 @pytest.mark.parametrize("text", ["", "cpu 1 2\n", "cpu a b c d e f g h\n"])
@@ -61,7 +61,7 @@ def test_a_kernel_that_does_not_tell(tmp_path: Path, text: str) -> None:
     (tmp_path / "thread-self").mkdir()
     for name in ("stat", "thread-self/schedstat"):
         (tmp_path / name).write_text(text)
-    before, after = (look(tmp_path, tmp_path, lambda: None) for _ in range(2))
+    before, after = (look(tmp_path, tmp_path, clock=lambda: None) for _ in range(2))
     seen = between(before, after)
     found = gathered([seen])
     assert waiting(seen) == 0 and not {"steal", "others", "migrations", "hz"} & set(found)

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.cli.main import main
 from bench.launch.launch import parse_progress
 from bench.options.options import parse
 from bench.run.contenders import RankSetup, jobs
@@ -22,7 +21,7 @@ from bench.run.memory import Pool
 from bench.run.pace import Pace, limits, planned
 from bench.run.screen import Screen
 from busbar.units import format_duration
-from tests.conftest import REPO, Mpi, environment, on_threads, under, without_progress
+from tests.conftest import REPO, Mpi, environment, under
 
 Seconds = st.floats(0.1, 100.0)
 GIB = 2**30
@@ -203,20 +202,6 @@ def test_short_runs_are_quiet() -> None:
     """Rule: what is over in a few seconds says nothing, nor what has no limit before it begins."""
     assert not _shown([1.0, 3.0], 10.0)
     assert "at most" not in _shown([40.0], 50.0, bounded=False)
-
-
-def test_tests_of_standard_error_see_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: on a busy machine `on_threads` gives the lines that it gives on an idle one."""
-    argv = "--transport inproc --ranks 2 -b 1K -e 4K -n 3 -A ring"
-    idle = on_threads("allreduce", argv)[2]
-    monkeypatch.setattr("bench.run.screen._EVERY_S", 0.0)
-    with (
-        contextlib.redirect_stderr(io.StringIO()) as err,
-        contextlib.redirect_stdout(io.StringIO()),
-    ):
-        assert main("allreduce", argv.split()) == 0
-    assert " done, " in err.getvalue() and "fewer than 6 iterations" in idle
-    assert without_progress(err.getvalue()) == on_threads("allreduce", argv)[2] == idle
 
 
 def test_a_launchers_pipe_gets_progress(mpich: Mpi) -> None:

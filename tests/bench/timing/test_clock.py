@@ -16,7 +16,6 @@ from bench.timing.clock import (
     CommonClock,
     Skew,
     Trip,
-    best,
     fitted,
     rounds,
     skew,
@@ -29,9 +28,9 @@ from collectives.execution.inproc.world import InprocWorld, run
 def test_a_line_through_exact_trips_is_the_other_clock(
     offset: float, drift: float, begin: float, n: int
 ) -> None:
-    """Rule: of trips that nothing disturbs the line gives the other clock back, without residual.
+    """Rule: through undisturbed trips the line is the other clock, without residual.
 
-    To a nanosecond within the time that was looked at.
+    To a nanosecond within the sampled time.
     """
     at = [begin + 0.05 * i for i in range(n)]
     found = fitted([Trip(t, offset + drift * t, 1e-6) for t in at])
@@ -42,7 +41,7 @@ def test_a_line_through_exact_trips_is_the_other_clock(
 
 @given(st.integers(0, 2**32 - 1))
 def test_held_up_bursts_do_not_count(seed: int) -> None:
-    """Rule: a burst all of whose trips were held up, one way, does not move the line."""
+    """Rule: a burst whose trips were all delayed in one direction does not move the line."""
     draw = np.random.default_rng(seed)
     good = [Trip(0.05 * i, 3.0, 5e-5) for i in range(12)]
     bad = [
@@ -62,16 +61,11 @@ def test_the_error_grows_away_from_the_trips() -> None:
     assert found.error(found.at) < found.error(30.0) < found.error(300.0)
 
 
-def test_the_shortest_trip_is_the_best() -> None:
-    """Rule: of a burst the trip that nothing held up is taken."""
-    assert best([Trip(0, 1, 3.0), Trip(1, 2, 1.0), Trip(2, 3, 2.0)]).offset == 2
-
-
 @given(st.integers(1, 70))
 def test_every_host_learns_once_from_one_that_knows(hosts: int) -> None:
-    """Rule: in log2 P rounds every host but the first asks once, one that asked before it.
+    """Rule: in log2 P rounds every host but the first asks once, and asks a host that asked before.
 
-    Whoever is asked answers in that round, and just the one.
+    A host that is asked answers in that round, and answers one host only.
     """
     leaders = [3 * h for h in range(hosts)]
     parts = {rank: list(rounds(leaders, rank)) for rank in range(3 * hosts)}
@@ -98,8 +92,8 @@ def _errors(world: InprocWorld, clock: CommonClock, own: Skew) -> float:
 def test_hosts_that_are_seconds_off_have_one_clock_again(fault: str) -> None:
     """Rule: five hosts, two ranks each, seconds and 100 ppm off, agree as well as trips allow.
 
-    What is off by more than trips scatter is noticed by the next check, fitted again, and all
-    ranks of the host learn it. Threads share the interpreter here, so the bound is that of their
+    The next check detects an error above the scatter of trips and fits again, and all
+    ranks of the host get the new line. Threads share the interpreter, so the bound is that of their
     trips, not of a network.
     """
 
@@ -125,7 +119,7 @@ def test_hosts_that_are_seconds_off_have_one_clock_again(fault: str) -> None:
 
 
 def test_one_host_exchanges_nothing() -> None:
-    """Rule: ranks of one host share its clock: no trip is made, and times are what they are."""
+    """Rule: ranks of one host share its clock: there are no trips, and times are not converted."""
 
     def body(world: InprocWorld) -> None:
         clock = CommonClock(world, lambda: 7.0, [0, 0, 0])
@@ -144,13 +138,13 @@ def test_common_times_and_local_ones_are_inverse(offset: float, drift: float, at
         clock = CommonClock(world, lambda: at, [0])
         clock.line = ClockModel(at, offset, drift)
         times = at + np.array([0.0, 0.001, 10.0])
-        assert np.allclose(clock.local(clock.common(times)), times, rtol=0, atol=1e-8)
+        assert np.allclose(clock.local(clock.line.other(times)), times, rtol=0, atol=1e-8)
 
     run(1, body)
 
 
 def test_what_an_emulated_host_reads() -> None:
-    """Rule: the environment says what a host's clock shows; nothing where it says nothing."""
+    """Rule: the environment variable gives a host's clock error; without it there is none."""
     env = {VARIABLE: "host0:0:0:0 host1:2.5:-80:900"}
     assert skew({}, "host1") is None
     assert skew(env, "host1") == pytest.approx(Skew(2.5, -80e-6, 900.0))

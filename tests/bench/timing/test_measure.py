@@ -9,27 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.timing.measure import FEWEST, Timing, measure
+from bench.timing.measure import FEWEST, FunctionAction, Timing, measure
 from bench.timing.starts import BarrierStart
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.transport import Counted, Spans, Start
+from collectives.execution.transport import Spans, Start
 from reports.records.measurement import Record
 from tests.bench.run.test_pace import Clock
-
-
-class Iteration(Counted):
-    """An action that passes time."""
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        super().__init__(0, 0)
-        self._run = run
-
-    def __call__(self) -> None:
-        """Run once."""
-        self._run()
-
-    def close(self) -> None:
-        """Do nothing; no resources are held."""
 
 
 def _measure(
@@ -51,7 +36,7 @@ def _measure(
             clock.now += next(passing)
 
         how = BarrierStart(world, rules.across, clock=clock, loop=rules.timing == "loop")
-        return measure(Iteration(plan), world, rules, how, left=lambda: until - clock())
+        return measure(FunctionAction(plan), world, rules, how, left=lambda: until - clock())
 
     results = run(ranks, body, deadline=30)
     assert all(result == results[0] for result in results), "ranks must agree"
@@ -117,7 +102,7 @@ def test_the_time_of_an_iteration_over_ranks(across: str, expected: float) -> No
 
 
 def test_all_iterations_are_kept_on_request() -> None:
-    """Rule: of short iterations the last of each batch are kept, with ``keep_all`` every one."""
+    """Rule: of short iterations the last of each batch are kept; with ``keep_all`` all are kept."""
     for keep_all in (False, True):
         rules = Timing(warmup=0, budget=30.0, precise=0.0, keep_all=keep_all)
         timed = _measure(rules, _over_and_over(1e-3))
@@ -131,7 +116,7 @@ def test_a_loop_is_one_mean_over_its_iterations() -> None:
 
 
 def test_warm_ups_are_not_timed() -> None:
-    """Rule: -w iterations come first and leave no time behind."""
+    """Rule: -w iterations come first and are not timed."""
     timed = _measure(Timing(warmup=2, iterations=5), lambda _: chain([9.0, 9.0], repeat(1.0)))
     assert max(timed.times_s) == 1.0
 
@@ -155,7 +140,7 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Record, list[object]]:
     """What happens, in order: barriers, launches, what the watchdog is told, other times."""
     events: list[object] = []
 
-    class Plan(Iteration):
+    class Plan(FunctionAction):
         def spans(self, n: int, start: Start) -> Spans:
             if not itself:
                 return super().spans(n, start)
@@ -192,7 +177,7 @@ def test_a_loop_has_one_barrier() -> None:
 
 @pytest.mark.parametrize(("how", "seconds"), [("each", 1.0), ("loop", 2.0)])
 def test_what_takes_its_own_times_is_asked_for_them(how: str, seconds: float) -> None:
-    """Rule: a transport's own times are taken as they are, a loop's as the sum of iterations."""
+    """Rule: times of a transport are used unchanged; a loop's time is the sum of its iterations."""
     timed, events = _events(Timing(warmup=0, iterations=7, timing=how), itself=True)
     assert ("spans", 7, how == "loop") in events and "run" not in events
     assert set(timed.times_s) == {seconds}
@@ -210,9 +195,10 @@ def test_precise_is_two_per_cent(more: float, stopped: str) -> None:
 
 
 def test_a_row_leaves_out_its_warm_up_where_it_may() -> None:
-    """Rule: without -w and -n what came before the steady state is kept apart and not timed; a
-    given number of iterations stays that number, and -w means what it says.
-    """  # noqa: D205
+    """Rule: without -w and -n the iterations before the steady state are not timed.
+
+    With -n or -w the given numbers hold.
+    """
 
     def settling(rank: int) -> Iterator[float]:
         random = np.random.default_rng(0)
@@ -222,11 +208,8 @@ def test_a_row_leaves_out_its_warm_up_where_it_may() -> None:
     timed = _measure(Timing(warmup=0, budget=300.0, settle=True, precise=0.0), settling, ranks=2)
     assert 36 <= len(timed.warm_up_s) <= 60 and min(timed.warm_up_s[:30]) > 1.15
     assert np.median(timed.times_s) == pytest.approx(1, abs=0.02)
-    assert (
-        timed.runs
-        == len(timed.warm_up_s) + timed.iterations
-        == len(timed.warm_up_s + timed.times_s)
-    )
+    assert timed.runs == len(timed.warm_up_s) + timed.iterations
+    assert timed.iterations == len(timed.times_s)
     for rules in (
         Timing(warmup=0, budget=300.0, precise=0.0),
         Timing(warmup=0, iterations=200, settle=True),
@@ -236,9 +219,7 @@ def test_a_row_leaves_out_its_warm_up_where_it_may() -> None:
 
 
 def test_iterations_that_resemble_the_one_before_are_not_enough_so_soon() -> None:
-    """Rule: stopping on the interval's width allows for autocorrelation: where ten iterations in a
-    row are alike, a row needs several times as many to be precise.
-    """  # noqa: D205
+    """Rule: if ten iterations in a row are alike, a row needs several times as many."""
 
     def alike(many: int) -> Callable[[int], Iterator[float]]:
         def durations(rank: int) -> Iterator[float]:
@@ -272,6 +253,6 @@ _SERIES: dict[str, Callable[[int], float]] = {
     ],
 )
 def test_a_recorded_series_ends_where_it_did(name: str, stopped: str, kept: int, runs: int) -> None:
-    """Rule: when a row ends and what it keeps follows from its times alone: of these always so."""
+    """Rule: when a row ends and which times it keeps depends only on its times."""
     timed = _measure(Timing(), lambda rank: map(_SERIES[name], forever()))
     assert (timed.stopped, timed.iterations, timed.runs) == (stopped, kept, runs)

@@ -13,29 +13,29 @@ import pytest
 import native
 from bench.options.arrival import ZERO, ArrivalPattern, arrivals
 from bench.timing.clock import CommonClock
-from bench.timing.measure import FEWEST, Timing, measure
+from bench.timing.measure import FEWEST, FunctionAction, Timing, measure
 from bench.timing.starts import BarrierStart, WindowStart, fastest
 from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.transport import Counted, Spans, Start
+from collectives.execution.transport import Spans, Start
 from reports.records.measurement import LAST, OPERATION, Record, Window
 from tests.conftest import Mpi, Run
 from tests.together import together
 
 
-class _Planned(Counted):
-    """An action on a clock of its own: what it takes and how late it is stands before."""
+class _Planned(FunctionAction):
+    """An action on its own clock: ``takes`` seconds, from ``late(i)`` after iteration i's start."""
 
     def __init__(self, takes: float, late: Callable[[int], float] = lambda i: 0.0) -> None:
-        super().__init__(0, 0)
+        super().__init__(self._take)
         self.takes, self.late, self.now, self.seen = takes, late, 0.0, 0
         self.gaps: list[float] = []
 
-    def __call__(self) -> None:
+    def _take(self) -> None:
         self.now += self.takes
 
     def spans(self, n: int, start: Start) -> Spans:
-        """Begins as it is told, later by what it was made with; never before it is free."""
+        """Begin at the given times plus the delay, but not before the last iteration has ended."""
         begins = list[float]()
         for at in start.at or [self.now] * n:
             begins.append(max(self.now, at) + self.late(self.seen))
@@ -43,9 +43,6 @@ class _Planned(Counted):
             self.seen += 1
         self.gaps += np.diff(start.at).tolist()
         return Spans(np.array(begins), np.array(begins) + self.takes)
-
-    def close(self) -> None:
-        """Do nothing; no resources are held."""
 
 
 def _windows(
@@ -110,7 +107,7 @@ def test_windows_grow_when_a_tenth_is_lost() -> None:
 
 
 def test_a_row_without_any_that_count_ends() -> None:
-    """Rule: where some rank is always late the row ends, says so, and has no time."""
+    """Rule: if a rank is always late, the row ends as lost, without times."""
     for rules in (Timing(iterations=10), Timing(budget=1e9)):
         timed, _ = _windows(rules, lambda r: 1e-3, lambda r, i: 1e-4 * (r == 0))
         assert timed.times_s == () and timed.stopped == "lost"
@@ -135,7 +132,7 @@ def test_from_the_last_arrival_and_from_the_first(text: str) -> None:
 
 
 def test_barriers_on_one_host_keep_the_operations_time_too() -> None:
-    """Rule: behind barriers the row's time stays the longest own; the operation's stands beside."""
+    """Rule: with barriers a row's time is the slowest rank's; the operation's time is kept, too."""
 
     def body(world: InprocWorld) -> Record:
         plan = _Planned(1e-3, lambda i: 1e-4 * (world.rank == 1))
@@ -148,7 +145,7 @@ def test_barriers_on_one_host_keep_the_operations_time_too() -> None:
 
 
 def test_patterns_are_read_and_fit_their_ranks(tmp_path: Path) -> None:
-    """Rule: every pattern is read back as it is written; what does not fit the ranks is refused."""
+    """Rule: every pattern is parsed from its own text; one that does not fit is refused."""
     file = tmp_path / "late.csv"
     file.write_text("# us\n0, 10, 20\n5 0 0\n")
     for text in ("zero", "ramp:10", "late:2:1.5", "random:0.25", str(file)):
@@ -223,7 +220,7 @@ def test_windows_and_patterns_on_one_host(mpich: Mpi, run: Run, tmp_path: Path) 
                 last = record["also"].get("last arrival", times)
                 assert all(a >= b - 1e-9 and b > 0 for a, b in zip(first, last, strict=True))
             else:
-                assert "every rank began in time" in record["skipped"]
+                assert "some rank began late in each" in record["skipped"]
     patterns = {r["window"]["arrival"] for r in _records(files["arrival"])}
     assert patterns == {"zero", "ramp:20", "late:0:20", "late:1:20", "random:20"}
     assert not timed or _records(files["window"])[0]["across"] == "operation"

@@ -32,7 +32,7 @@ def _log(folder: Path, name: str, time: int) -> list[str]:
 def test_any_command_whose_log_is_read_is_a_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: rounds go on until it is decided, and no longer; both sides' launches are kept."""
+    """Rule: rounds end when all rows are decided; the records of all launches are kept."""
     a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 20)
     assert main(["--seed", "1", "--out", str(tmp_path / "kept"), "--", *a, "--", *b]) == 0
     out, err = capsys.readouterr()
@@ -43,7 +43,7 @@ def test_any_command_whose_log_is_read_is_a_side(
 
 
 def test_rounds_end_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: what is not decided by then is undecided, and that is said."""
+    """Rule: with --most, rows that are not decided in time are reported as undecided."""
     a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 20)
     assert main(["--most", "2", "--", *a, "--", *b]) == 0
     out, err = capsys.readouterr()
@@ -51,7 +51,7 @@ def test_rounds_end_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_settings_of_a_benchmark_are_launched_shuffled(run: Run, tmp_path: Path) -> None:
-    """Rule: a benchmark is a side by its name; records have the seed; what differs is compared.
+    """Rule: a benchmark's name makes a side; records have the seed; the difference is named.
 
     Two algorithms take turns in one launch, unless they are to be separate.
     """
@@ -89,7 +89,7 @@ def test_settings_of_a_benchmark_are_launched_shuffled(run: Run, tmp_path: Path)
 def test_two_algorithms_share_launches_and_nothing_else_does(
     a: list[str], b: list[str], algorithms: tuple[str, str] | None
 ) -> None:
-    """Rule: one launch measures both sides where they differ in one algorithm each, only there."""
+    """Rule: one launch measures both sides only if they differ in nothing but one algorithm."""
     both = together(*(side(name, ["allreduce", *words]) for name, words in (("A", a), ("B", b))))
     assert (both and both.algorithms) == algorithms
     if both and algorithms:
@@ -115,14 +115,14 @@ def test_two_algorithms_share_launches_and_nothing_else_does(
 def test_misuse_is_one_line(
     argv: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: what cannot be compared is refused in a line, before anything runs where it can be."""
+    """Rule: what cannot be compared is refused in one line, if possible before anything runs."""
     assert main(argv) == status
     out, err = capsys.readouterr()
     assert said in err and not out and len(err.splitlines()) == 1
 
 
 def test_builds_are_known_by_what_they_start() -> None:
-    """Rule: another Python's benchmark writes records, but is told nothing that it may not know."""
+    """Rule: a benchmark of another Python writes records, but gets no newer option."""
     made = side("A", ["/old/bin/python", "-m", "bench.allreduce", "--ranks", "2"])
     assert made.ours and not made.shuffles
     assert side("A", ["mpirun", "-n", "2", "busbar", "allreduce"]).ours
@@ -133,7 +133,7 @@ def test_builds_are_known_by_what_they_start() -> None:
 
 
 def test_turns_of_a_launch_are_compared_turn_by_turn() -> None:
-    """Rule: where a launch measured both sides, a level that one turn had is no difference."""
+    """Rule: if a launch measures both sides, a level that both share is no difference."""
     pairs, levels = PairedRows(0.01), (1.0, 1.5, 0.7)
     random = np.random.default_rng(1)
     for number in range(8):
@@ -150,7 +150,7 @@ def test_turns_of_a_launch_are_compared_turn_by_turn() -> None:
 
 
 def test_pairs_are_decided_row_by_row() -> None:
-    """Rule: what is 8 % slower is called so, what is alike indistinguishable within the noise."""
+    """Rule: a side that is 8 % slower is called slower; equal sides are indistinguishable."""
     pairs = PairedRows(0.03)
     for turn in range(12):
         pairs.add(rows(noisy(turn)), rows(noisy(100 + turn, slow=1.08)))
@@ -160,7 +160,7 @@ def test_pairs_are_decided_row_by_row() -> None:
 
 
 def test_sides_that_are_timed_otherwise_say_so() -> None:
-    """Rule: rank 0's time against the slowest rank's, or loop against each, is what is compared."""
+    """Rule: if sides are timed in different ways, the difference is named."""
     pairs = PairedRows(0.01)
     usual, other = (
         rows([allreduce("ring", 2, 1024, timed((1e-5, 2e-5), **how))])
@@ -174,7 +174,7 @@ def test_sides_that_are_timed_otherwise_say_so() -> None:
 def test_a_launch_that_fails_gives_its_status(
     own: bool, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: a lost rank of a benchmark is one of `ab`; a stranger's status is not ours."""
+    """Rule: `ab` ends with a benchmark's exit status, but with 1 for any other command."""
     script = tmp_path / "busbar"
     script.write_text("raise SystemExit(4)")
     failing = [sys.executable, str(script), "allreduce" if own else "other"]

@@ -22,7 +22,7 @@ from bench.trials.selfcheck import (
     covered,
     ended_rows,
     equal_sides,
-    equal_within,
+    indistinguishable,
     most_by_chance,
     slowed_side,
     stopping_line,
@@ -41,9 +41,7 @@ main = command("selfcheck")
 
 
 def test_slowed_rows_take_turns_and_say_so(tmp_path: Path) -> None:
-    """Rule: a record of a slowed row says by how much: it is no time of ours. The shares of a size
-    stand together, in every cycle in another order.
-    """  # noqa: D205
+    """Rule: a slowed row has its share in its record; all shares of a size stay together."""
     out = tmp_path / "r.jsonl"
     argv = ("--ranks", "2", "-b", "1K", "-e", "2K", "-n", "6", "-A", "ring", "--out", str(out))
     good(on_threads("allreduce", *argv, "-N 6 --inject 0,0.5 --launch 1/1:3"))
@@ -60,7 +58,7 @@ def _launches(seed: int, slow: float = 1.0) -> list[Measurement]:
 
 
 def test_words_are_counted_row_by_row() -> None:
-    """Rule: equal and slowed launches are told apart as compare does, and held to the targets."""
+    """Rule: verdicts on equal and slowed launches are those of compare, and meet the targets."""
     a, b, slow = _launches(0), _launches(100), _launches(200, 1.1)
     one = words(a[:6], b[:6])
     assert one == Counter({"cannot tell": 6}) and equal_sides(one, 1).passed
@@ -73,27 +71,29 @@ def test_words_are_counted_row_by_row() -> None:
     assert slowed_side(Counter(slower=95, indistinguishable=5), 0.05, 5).passed
     assert not slowed_side(Counter(slower=94, indistinguishable=6), 0.05, 5).passed
     nothing = Counter[str]()
-    lines = equal_sides(nothing, 3), equal_within(nothing, 5), slowed_side(nothing, 0.05, 5)
-    for line in (*lines, covered(0, 0)):
+    for line in (equal_sides(nothing, 3), slowed_side(nothing, 0.05, 5), covered(0, 0)):
         assert line.passed is False, "what was not measured is not kept"
 
 
 @pytest.mark.parametrize("n", [1, 8, 48, 200])
 def test_chance_alone_exceeds_what_it_may_in_one_check_of_twenty(n: int) -> None:
-    """Rule: the number of false alarms that is no failure is the least that is exceeded in 5 %."""
+    """Rule: so many false alarms are allowed that chance exceeds them in at most 5 % of checks."""
     most = most_by_chance(n, 0.05)
     above = [
         1 - sum(comb(n, k) * 0.05**k * 0.95 ** (n - k) for k in range(m)) for m in (most, most + 1)
     ]
     assert above[0] > 0.05 >= above[1] - 1e-12
-    assert equal_within(Counter(indistinguishable=n - most, slower=most), 5).passed or most == n
-    assert not equal_within(Counter(slower=most + 1, indistinguishable=n - most - 1), 5).passed
+    right = Counter(indistinguishable=n - most, slower=most)
+    assert indistinguishable("A/A", right).passed or most == n
+    wrong = Counter(slower=most + 1, indistinguishable=n - most - 1)
+    assert not indistinguishable("A/A", wrong).passed
 
 
 def test_sides_take_turns_within_launches() -> None:
-    """Rule: launches that differ by a third hide 5 % from separate launches and not from sides that
-    take turns; equal turns are told apart no more often than chance does; a line a cell says both.
-    """  # noqa: D205
+    """Rule: if launches differ by a third, only sides that take turns within them show 5 %.
+
+    Equal turns are told apart no more often than by chance; each cell has a line with both figures.
+    """
     found, random = SlowedSides(5), np.random.default_rng(2)
     for number in range(2):
         shares: dict[float, list[Measurement]] = {0.0: [], 0.05: []}
@@ -121,9 +121,7 @@ def test_sides_take_turns_within_launches() -> None:
 
 
 def test_coverage_is_that_of_windows() -> None:
-    """Rule: independent iterations are covered as often as said; those whose level changes from
-    window to window are hardly ever.
-    """  # noqa: D205
+    """Rule: intervals of independent iterations hold the median; of changing levels few do."""
     random = np.random.default_rng(0)
     found = []
     for drift, step in ((0.0, 0.0), (1.0, 0.0), (0.0, 0.1)):
@@ -137,7 +135,7 @@ def test_coverage_is_that_of_windows() -> None:
 
 
 def test_costs_are_of_all_ranks() -> None:
-    """Rule: clock, barrier and a plan of nothing have a cost each, which goes into JSON."""
+    """Rule: a clock reading, a barrier and an empty plan have a cost each, as JSON values."""
     ticks = iter(range(1, 10**9))
     clock = lambda: next(ticks) * 1e-6  # noqa: E731
     found = run(1, lambda world: costs(world, clock), deadline=60)[0]
@@ -153,7 +151,7 @@ def test_costs_are_of_all_ranks() -> None:
 def test_selfcheck_refuses_what_it_cannot_do(
     argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: a wrong option is a line, before anything starts, by either door."""
+    """Rule: a wrong option is refused in one line, by both commands."""
     for status in (main(argv), busbar(["selfcheck", *argv])):
         assert status == 2
     assert capsys.readouterr().err.count(said) == 2
@@ -161,9 +159,10 @@ def test_selfcheck_refuses_what_it_cannot_do(
 
 @pytest.mark.parametrize("name", ["autoregression 0.98", "two levels 0.95", "bursts"])
 def test_a_row_calls_itself_precise_only_where_it_is(name: str) -> None:
-    """Rule: after a row's own stop the interval holds the true median; of sixty rows that never
-    have enough independent iterations hardly any call themselves precise.
-    """  # noqa: D205
+    """Rule: a row that ends itself has the true median in its interval.
+
+    Of sixty rows without enough independent iterations hardly any end as precise.
+    """
     rows = ended_rows(PROCESSES[name], 60)
     assert stopping_line(name, rows).passed
     if name != "bursts":
@@ -179,9 +178,7 @@ def test_rows_that_end_themselves_hold_the_true_median(name: str) -> None:
 
 
 def test_independent_iterations_are_not_measured_much_longer() -> None:
-    """Rule: rows of independent iterations with 10 % of noise took 631 iterations on average when
-    one look was enough; they take at most twice as many.
-    """  # noqa: D205
+    """Rule: two checks in a row take at most twice as many iterations as a single check (631)."""
     rows = ended_rows(PROCESSES["independent"], 60)
     assert np.mean([row.iterations for row in rows]) <= 2 * 631
     assert sum(row.stopped == "precise" for row in rows) >= 50
@@ -189,9 +186,7 @@ def test_independent_iterations_are_not_measured_much_longer() -> None:
 
 @pytest.mark.parametrize("usual", [1e-5, 1e-2])
 def test_precise_takes_iterations_and_time(usual: float) -> None:
-    """Rule: a row is precise after 60 iterations and a quarter of a second, and of calm iterations
-    hardly later.
-    """  # noqa: D205
+    """Rule: a row of steady iterations is precise after 60 of them and a quarter of a second."""
     for row in ended_rows(lambda random: IndependentSeries(random, usual, 0.001), 3):
         least = max(ENOUGH * usual, ENOUGH_S)
         assert row.stopped == "precise" and 0.98 * least <= row.seconds <= 1.1 * least
@@ -200,13 +195,13 @@ def test_precise_takes_iterations_and_time(usual: float) -> None:
 
 
 def test_a_budget_that_is_too_short_says_so() -> None:
-    """Rule: what cannot be decided within the budget ends as `budget`, with its wide interval."""
+    """Rule: a row that is not precise within the budget ends as `budget`."""
     rows = ended_rows(PROCESSES["bursts"], 5, Timing(budget=0.03, settle=True))
     assert {row.stopped for row in rows} == {"budget"}
 
 
 def test_rows_that_miss_are_counted() -> None:
-    """Rule: 93 % are asked for; a row that is precise and wrong is told."""
+    """Rule: 93 % of intervals must be right; precise rows with a wrong interval are counted."""
     good, bad = EndedRow("precise", True, 60, 0.3), EndedRow("precise", False, 60, 0.3)
     assert stopping_line("x", [good] * 95 + [bad] * 5).passed
     line = stopping_line("x", [good] * 80 + [bad] * 20)

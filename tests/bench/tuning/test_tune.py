@@ -265,9 +265,7 @@ class TestCommand:
         assert not out.exists()
 
     def test_from_model(self, tmp_path: Path) -> None:
-        """With latencies alone the fewest steps win, with bytes alone the fewest bytes.
-
-        As predicted.
+        """Predictions choose the fewest steps for small sizes and the fewest bytes for large ones.
 
         On links of 10 us and 1 GB/s without contention, 2 lg P steps of halving and doubling beat
         the ring's 2(P-1), and lg P steps of whole vectors are best only while small. At the largest
@@ -313,9 +311,7 @@ class TestCommand:
 
 
 def test_launches_are_what_choices_are_drawn_by() -> None:
-    """Rule: what one launch measured in several rounds is one sample as soon as there are several
-    launches; of one launch its rounds are the samples, as before.
-    """  # noqa: D205
+    """Rule: the samples are launches; if there is only one launch, they are its rounds."""
     made = []
     for number in (1, 2):
         place = {"launch": {"number": number, "of": 2, "seed": 4}}
@@ -420,15 +416,15 @@ def test_the_short_way_says_what_the_drawing_says(
     assert slower(sides[0], sides[1], 0.02) == (found is not None and found[0] > 1.02)
 
 
+LONG = ["-m", "bench.tune", "--ranks", "2", "-A", "ring,one_shot", "-b", "1K", "-e", "1K"]
+
+
 @pytest.mark.thorough
 def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
     """Rule: an interrupted tuning decides on its rows, writes the file, and ends with 130."""
     out = tmp_path / "t.json"
-    line = [
-        mpich.python, "-m", "bench.tune", "--ranks", "2", "--transport", "inproc,mpi",
-        "-A", "ring,one_shot", "-b", "1K", "-e", "1K", "-N", "0", "--rounds", "10000000",
-        "--row-budget", "0.05", "--out", str(out),
-    ]  # fmt: skip
+    endless = ("--transport", "inproc,mpi", "-N", "0", "--rounds", "10000000")
+    line = (mpich.python, *LONG, *endless, "--row-budget", "0.05", "--out", str(out))
     with popen(line, preexec_fn=interruptible) as process:
         assert process.stderr is not None
         for said in process.stderr:
@@ -445,12 +441,8 @@ def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
 def test_a_budget_ends_what_would_not_end(mpich: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: --budget MINUTES holds for all runs; one whose time is over gives what it has."""
     out = tmp_path / "t.json"
-    line = [
-        mpich.python, "-m", "bench.tune", "--ranks", "2", "--transport", "inproc",
-        "-A", "ring,one_shot", "-b", "1K", "-e", "1K", "-n", "400000", "--rounds", "50",
-        "--budget", "0.05", "--out", str(out),
-    ]  # fmt: skip
-    done = run(*line)
+    many = ["--transport", "inproc", "-n", "400000", "--rounds", "50", "--budget", "0.05"]
+    done = run(mpich.python, *LONG, *many, "--out", str(out))
     assert done.returncode in (0, 1), done.stderr
     assert "within 3 s" in done.stderr and "Traceback" not in done.stderr
     assert out.exists() == (done.returncode == 0)
