@@ -29,7 +29,7 @@ from reports.records.metrics import (
     present,
     setting,
 )
-from reports.statistics.quantities import joules_per_gb, of_limit
+from reports.statistics.quantities import joules_per_gb, limit_text, of_limit
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
 #: Columns to leave out if there is no room, in this order; only after that names are wrapped.
@@ -127,7 +127,7 @@ def _table(
         ("algbw", "right", figures_of(rows, ALGBW)),
         ("busbw", "right", busbw_texts(rows)),
         *((m.name, "right", figures_of(rows, m)) for m in BESIDE),
-        ("limit", "right", [format_percent(share_of_limit(r)) for r in rows]),
+        ("limit", "right", [limit_text(share_of_limit(r)) for r in rows]),
         ("port out", "right", [_of_size(r.sent_bytes, r) for r in rows]),
         ("port in", "right", [_of_size(r.received_bytes, r) for r in rows]),
         ("links", "right", [_of_size(r.total_bytes, r) for r in rows]),

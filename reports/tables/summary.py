@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median
 from textwrap import wrap
 
@@ -16,7 +17,14 @@ from busbar.units import format_digits, format_seconds, seven_characters
 from reports.analysis.winners import Winner, winners
 from reports.records.measurement import LAST, LIBRARY, Measurement, grouped, placements
 from reports.records.metrics import PLACEMENT
-from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
+from reports.statistics.quantities import (
+    BEYOND_LIMIT,
+    LATENCY_BOUND,
+    bandwidths,
+    center,
+    limit_text,
+    of_limit,
+)
 from reports.tables.scaling import answer
 
 #: The point-to-point tests, and the units of their cells.
@@ -153,6 +161,7 @@ _OF_LIMIT = (
     "limit: what the fastest reached of the limit that memory sets; --limit column and reports show"
     " have it of every row"
 )
+_BEYOND = f"{limit_text(inf)}: more than any memory reaches; the limit does not hold for these rows"
 _MEANS = "above are means (--statistic); what > and ~ mark, and what follows, goes by medians"
 
 
@@ -232,7 +241,7 @@ def _grids(
     letters = {size: why_above(chiefs[size], share) for size, share in shares.items()}
     edge = max(map(len, letters.values()), default=0)
     for size, share in shares.items():
-        lines[size][_LIMIT] = f"{100 * share:.0f}%{letters[size]:{edge}}"
+        lines[size][_LIMIT] = f"{limit_text(share, '.0f')}{letters[size]:{edge}}"
     # Below this size a call takes its latency, so a rate has no meaning.
     units: dict[str, int] = {}
     for size in by_size:
@@ -240,6 +249,7 @@ def _grids(
     what = f", {next(iter(units))}" if len(units) == 1 else ""
     notes = [_KEY] * bool(best) + [_BOUND] * bool(bounds) + [_OF_LIMIT] * bool(shares)
     notes += [f"{one}: {why}" for one, why in WHY_ABOVE.items() if one in letters.values()]
+    notes += [_BEYOND] * any(share > BEYOND_LIMIT for share in shares.values())
     yield _Grid(
         f"{head}{what}{'; (x): against library' if LIBRARY in names else ''}",
         [*names, *[_LIMIT] * bool(shares)],

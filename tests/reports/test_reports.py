@@ -120,7 +120,10 @@ def test_an_open_interval_is_not_printed(low: float, high: float) -> None:
 
 
 def test_more_than_the_limit_is_explained() -> None:
-    """Rule: above 105 % of limit the row's cell has the letter of its reason; at 104 % none has."""
+    """Rule: above 105 % of limit the row's cell has the letter of its reason; at 104 % none has.
+
+    Above 150 % the cell has no figure, and a note says why.
+    """
     shared: dict[str, Any] = {"ranks_per_core": 2.0}
     others: dict[str, Any] = {"noise": Noise(others=[0.2])}
     cases: tuple[tuple[str, float, dict[str, Any]], ...] = (
@@ -128,6 +131,7 @@ def test_more_than_the_limit_is_explained() -> None:
         ("106%s", 1.06, shared),
         ("120%o", 1.2, others),
         ("104%", 1.04, shared),
+        (">150%c", 1.6, {}),
     )
     for cell, limit, more in cases:
         over = timed(
@@ -139,6 +143,7 @@ def test_more_than_the_limit_is_explained() -> None:
         notes = [w for w in warnings_of(flat([row])) if "above 105%" in w]
         why = WHY_ABOVE.get(cell[-1])
         assert len(notes) == (why is not None)
+        assert text.count("more than any memory reaches") == (limit > 1.5)
         if why is not None:
             assert f"{cell[-1]}: {why.split(',')[0].split(';')[0]}" in text
             assert notes[0].startswith("1 of 1 rows") and notes[0].endswith(why)
