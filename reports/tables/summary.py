@@ -25,7 +25,7 @@ from reports.statistics.quantities import (
     limit_text,
     of_limit,
 )
-from reports.tables.scaling import answer
+from reports.tables.scaling import answer, disturbance_lines
 
 #: The point-to-point tests, and the units of their cells.
 TESTS: Mapping[str, str] = {
@@ -187,6 +187,7 @@ def summary(rows: Sequence[Measurement], statistic: str = "median", width: int =
     text = answer(rows, room)
     if text and statistic == "mean":
         text = [*wrap(_MEANS, room), *text]
+    text += disturbance_lines(rows, room)
     lines += ["", *text] if text else []
     return [f"{_COMMENT}{line}".rstrip() for line in lines]
 
