@@ -79,6 +79,12 @@ def read_all(paths: Sequence[Path], ranks: int | None) -> list[Reading]:
     if ranks is not None and ranks < 1:
         raise ReportError(f"--ranks {ranks}: at least 1")
     readings = [read(path, ranks) for path in paths]
+    print_notes(paths, readings)
+    return readings
+
+
+def print_notes(paths: Sequence[Path], readings: Sequence[Reading]) -> None:
+    """Print the notes of files on stderr, see `read_all`."""
     notes = [one for reading in readings for one in reading.notes]
     notes += [
         Note(str(path), 0, "does not say how many ranks there were; --ranks N gives busbw")
@@ -93,7 +99,6 @@ def read_all(paths: Sequence[Path], ranks: int | None) -> list[Reading]:
         note(text)
     if len(texts) > _MOST_NOTES:
         note(f"{len(texts) - _MOST_NOTES} notes more")
-    return readings
 
 
 def _lacks_ranks(row: Measurement) -> bool:

@@ -89,7 +89,7 @@ def tables(
     for n, group in enumerate(groups):
         shown, run = _table(group, width, ascii_only, expected), group[0].run
         if named:
-            shown = replace(shown, heading=f"{_origin(run)}: {shown.heading}")
+            shown = replace(shown, heading=f"{origin(run)}: {shown.heading}")
         average = run.average_busbw_bytes_per_s
         if average is not None and last[run.source, run.number] == n:
             text = f"average busbw {average / 1e9:.4g} GB/s, as the log states it"
@@ -98,7 +98,7 @@ def tables(
     return shown_tables
 
 
-def _origin(run: Run) -> str:
+def origin(run: Run) -> str:
     """The file of a run, and its hosts if known."""
     if not run.hosts:
         return run.source
