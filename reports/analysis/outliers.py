@@ -66,9 +66,9 @@ def outliers(files: Sequence[Sequence[Measurement]], margin: float) -> Outliers:
                 costs.setdefault((key, devices), {})[number] = log(launch_center(samples(alike)))
                 group_of[key, devices] = _group(alike[0])
     deviations: dict[str, dict[int, list[float]]] = {}
-    for key, by_file in costs.items():
+    for what, by_file in costs.items():
         middle = float(np.median(list(by_file.values())))
-        of_group = deviations.setdefault(group_of[key], {})
+        of_group = deviations.setdefault(group_of[what], {})
         for number, value in by_file.items():
             of_group.setdefault(number, []).append(value - middle)
     enough = {name: one for name, one in deviations.items() if len(one) >= FEWEST}

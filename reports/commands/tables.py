@@ -20,11 +20,12 @@ from reports.commands.output import (
     note,
     print_rules,
     print_table,
+    read_all,
     read_noting,
     rows_of,
     wanted,
 )
-from reports.records.measurement import Measurement, Reading
+from reports.records.measurement import Measurement
 
 
 class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
@@ -70,7 +71,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         from reports.analysis.quality import checklist
         from reports.records.table import folded
         from reports.tables.scaling import answer
-        from reports.tables.show import tables
+        from reports.tables.show import files_table, tables
 
         selection = wanted(self)
         terminal, rows = console(), list[Measurement]()
@@ -79,10 +80,11 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             from reports.analysis.predicted import beside, open_fit
 
             fit = open_fit(self.fit)
-        readings = list[Reading]()
-        for path in self.files:
-            readings.append(read_noting(path, self.ranks))
-            every = readings[-1].rows
+        readings = read_all(self.files, self.ranks)
+        if len(readings) > 1:
+            print_table(terminal, files_table(self.files, readings))
+        for path, reading in zip(self.files, readings, strict=True):
+            every = reading.rows
             together = folded(every)
             shown = over_launches(together)
             rows += shown
