@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, option, switch
@@ -171,6 +171,30 @@ def wanted(options: ExpectOptions) -> Wanted:
     if options.limit is not None:
         limit = parse_rate(options.limit)
     return Wanted(rules, limit)
+
+
+def expectations_document(
+    wanted: Wanted, rows: Sequence[Measurement], readings: Sequence[Reading]
+) -> dict[str, Any]:
+    """What `expect` prints, as a JSON document. ``kept``: False if `expect` would return 1."""
+    from reports.analysis.expect import check
+
+    broken = [str(one) for reading in readings for one in reading.notes if one.broken]
+    failures = check(wanted.rules, rows, wanted.limit)
+    names = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "placement")
+    return {
+        "rules": [rule.text for rule in wanted.rules],
+        "kept": not failures and not broken,
+        "failures": [
+            {
+                "text": failure.text,
+                "nodes": failure.nodes,
+                "row": failure.row and {name: getattr(failure.row, name) for name in names},
+            }
+            for failure in failures
+        ],
+        "broken": broken,
+    }
 
 
 def print_broken(readings: Sequence[Reading]) -> int:

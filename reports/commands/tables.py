@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -17,12 +18,12 @@ from reports.commands.output import (
     ascii_only,
     console,
     expect,
+    expectations_document,
     note,
     print_rules,
     print_table,
     read_all,
     read_noting,
-    rows_of,
     wanted,
 )
 from reports.records.measurement import Measurement
@@ -51,14 +52,23 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         return self._tables() if self.format == "table" else self._document()
 
     def _document(self) -> int:
-        """Print the rows of all files as one text. Raises ReportError if rules are given."""
+        """Print the rows of all files as one text; with rules, as JSON which rows broke them.
+
+        Raises ReportError for rules with another form.
+        """
         from reports.analysis.launches import over_launches
         from reports.exports.formats import WRITERS
         from reports.tables.markdown import markdown
 
-        if wanted(self).rules:
+        selection = wanted(self)
+        if selection.rules and self.format != "json":
             raise ReportError(f"--expect prints lines of its own; leave out --format {self.format}")
-        rows = rows_of(self)
+        readings = read_all(self.files, self.ranks)
+        rows = [row for one in readings for row in one.rows]
+        if selection.rules:
+            document = expectations_document(selection, rows, readings)
+            print(json.dumps(document, indent=1))
+            return int(not document["kept"])
         if self.format == "md":
             sys.stdout.write(markdown(over_launches(rows)))
         else:
