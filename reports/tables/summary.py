@@ -14,6 +14,7 @@ from textwrap import wrap
 from busbar.statistics import interval
 from busbar.tables import GAP, Column, render_lines, split_columns
 from busbar.units import format_digits, format_seconds, seven_characters
+from reports.analysis.textbook import FORMULAS, VOLUMES
 from reports.analysis.winners import Winner, winners
 from reports.records.measurement import LAST, LIBRARY, Measurement, grouped, placements
 from reports.records.metrics import PLACEMENT
@@ -370,4 +371,17 @@ def _volumes(rows: Sequence[Measurement]) -> list[str]:
         "",
         f"{rows[0].collective}: bytes moved per iteration, as counted, in units of the size",
         *(f"{name:>{widest}}" + "".join(f" {c:>14}" for c in cells) for name, cells in table),
+        *_law(rows[0].collective, rows[0].ranks or 0, [name for name, _ in moved]),
+    ]
+
+
+def _law(collective: str, ranks: int, names: Sequence[str]) -> list[str]:
+    """A line on parameter server against ring, if both were measured: the table counts each way."""
+    if collective != "allreduce" or ranks < 2 or not {"ps", "ring"} <= set(names):
+        return []
+    server, ring = (f"{FORMULAS[n]} = {VOLUMES[n](ranks):.4g}n" for n in ("ps", "ring"))
+    return [
+        "",
+        f"busiest port of ps: {server}, all received, then all sent; of ring: {ring}",
+        f"sent while as much is received; so ps needs P = {ranks} times as long",
     ]

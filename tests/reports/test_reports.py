@@ -67,6 +67,17 @@ def _lines(results: list[Placements], width: int = 80) -> list[str]:
     return summary(flat(results), width=width)
 
 
+def test_server_and_ring_have_the_law_below_their_bytes() -> None:
+    """Rule: with both, the factor P between their ports is said; with one it is not."""
+    moved: dict[str, Any] = {"sent_bytes": 1, "received_bytes": 1, "total_bytes": 2}
+    rows = [
+        allreduce(name, 8, 2**20, timed((1e-3,) * 8, **moved)) for name in ("ring", "ps", "tree")
+    ]
+    said = " ".join(line.removeprefix("# ") for line in _lines(rows))
+    assert "2n(P-1) = 14n" in said and "2n(P-1)/P = 1.75n" in said and "P = 8 times" in said
+    assert "P = 8 times" not in " ".join(_lines(rows[1:]))
+
+
 def test_small_sizes_are_told_in_microseconds() -> None:
     """Rule: one table has each size once: times below 64K, then busbw; the best is marked."""
     results = [
