@@ -111,7 +111,7 @@ CASES: Mapping[str, tuple[str, ...]] = {
     ),
     "reports outliers": (
         "reports outliers RECORD LOG MORE NONE",
-        "reports outliers RECORD RECORD RECORD RECORD",
+        "reports outliers RECORD RECORD RECORD RECORD NONE",
     ),
     "reports plot": (
         "reports plot RECORD --out FOLDER --format svg",

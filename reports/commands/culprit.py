@@ -103,6 +103,8 @@ class OutliersCommand(RunOptions, Command):
         print_notes(paths, readings)
         found = outliers([one.rows for one in readings], margin)
         if not found.files:
+            for reason in unread:
+                note(reason)
             most = f"{len(self.files)} files, of which {len(readings)} could be read"
             raise ReportError(
                 f"cannot tell: no {FEWEST} files measured the same on the same devices ({most})"
