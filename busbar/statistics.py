@@ -35,6 +35,11 @@ def interval(times: Sequence[float] | Floats) -> tuple[float, float] | None:
     return float(low[0]), float(high[0])
 
 
+def robust_scatter(deviations: Sequence[float] | Floats) -> float:
+    """The standard deviation of normal values, from their deviations from the median (MAD)."""
+    return 1.4826 * float(np.median(np.abs(np.asarray(deviations, dtype=float))))
+
+
 def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
     """The ends of the 95 % confidence intervals of the medians of series, and the sorted series.
 

@@ -109,6 +109,10 @@ CASES: Mapping[str, tuple[str, ...]] = {
         "reports culprit --matrix MATRIX",
         "reports culprit NONE",
     ),
+    "reports outliers": (
+        "reports outliers RECORD LOG MORE NONE",
+        "reports outliers RECORD RECORD RECORD RECORD NONE",
+    ),
     "reports plot": (
         "reports plot RECORD --out FOLDER --format svg",
         "reports plot RECORD --topology NONE",

@@ -45,6 +45,7 @@ class Keywords(TypedDict, total=False):
     nonblocking: bool
     nthreads: Value
     op: Value
+    order: Value
     output_file: Value
     oversubscribe_gpu: bool
     overwrite: bool

@@ -23,7 +23,7 @@ from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
-from reports.tables.scaling import conclusion_lines, winners_map
+from reports.tables.scaling import conclusion_lines, disturbance_lines, winners_map
 from reports.tables.show import texts
 
 #: Errors that end all launches: nothing can be started, or standard output is closed.
@@ -92,13 +92,14 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
     except ReportError:
         return []
     if quiet:
-        return conclusion_lines(every, report_width())
+        width = report_width()
+        return [*conclusion_lines(every, width), *disturbance_lines(every, width)]
     width = report_width() - len("# ")
     together: Sequence[Measurement] = over_launches(every)
     lines = [line for one in winners_map(every, width) for line in (*one, "")]
     if together is not every and (details or not options.rank_counts):
         lines += [*texts(together, width, ascii_only()), ""]
-    lines += conclusion_lines(every, width)
+    lines += [*conclusion_lines(every, width), *disturbance_lines(every, width)]
     if options.rank_counts and not details:
         lines += wrap(
             _every_row(options),

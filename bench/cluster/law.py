@@ -283,7 +283,6 @@ def _points(path: Path) -> list[LawPoint]:
 
 # Sizes that differ by less were asked for as one.
 _LESS = 0.02
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
 
 def _order(rows: Sequence[LawPoint]) -> tuple[list[str], list[int], list[int]]:
@@ -423,12 +422,16 @@ def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
     checked(path)
     from matplotlib.figure import Figure
 
+    from reports.figures.series import colour_of
+
     rows = [row for row in rows if row.collective == rows[0].collective]
     names, hosts, sizes = _order(rows)
     size = sizes[-1]
     figure = Figure(figsize=(8.5, 5), layout="constrained")
     axes = figure.subplots()
-    for name, colour in zip(names, _COLOURS, strict=False):
+    colours = colour_of(names)
+    for name in names:
+        colour = colours[name]
         points = [row for row in rows if (row.algorithm, row.size) == (name, size)]
         points.sort(key=attrgetter("hosts"))
         at = [p.hosts for p in points]

@@ -23,7 +23,7 @@ import numpy as np
 from bench.qualify.evidence import DUPLEX, IN, OUT, Bools, Evidence, Floats, Flows, Ints
 from bench.qualify.model import BACKWARD, BOTH, FORWARD
 from bench.qualify.pairing import Pair
-from busbar.statistics import interval
+from busbar.statistics import interval, robust_scatter
 
 #: A slow subject is missed at most this often, if its ratio is the square of the limit or below.
 MISSED = 0.05
@@ -254,7 +254,7 @@ class Judge:
             if len(values) < 3:
                 continue
             middle = float(np.median(values))
-            scatter = 1.4826 * float(np.median(np.abs(values - middle)))
+            scatter = robust_scatter(values - middle)
             if abs(middle) > 3 * scatter / np.sqrt(len(values)) + 0.005:
                 ratio[inside] -= middle
         self.ratio = ratio

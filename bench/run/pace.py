@@ -12,6 +12,7 @@ from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow
 from bench.run.memory import Need, Pool, Room, beside, buffers, lack
 from collectives.execution.world import World
 from collectives.schedule.dtypes import dtype
+from reports.records.measurement import grouped
 
 # Seconds of a row besides --budget: trial of stores, roofline, plan, checked iteration.
 SETUP_S = 2.0
@@ -137,7 +138,7 @@ class PlannedRow(NamedTuple):
 
     @property
     def block(self) -> tuple[object, ...]:
-        """Properties shared by rows that stay together when a launch shuffles the order."""
+        """Properties shared by rows that stay together if the order is not by algorithm."""
         return self.job.spec.name, self.line.dtype, self.line.op, self.line.root, self.line.size
 
 
@@ -154,10 +155,13 @@ def all_work(jobs: Sequence[Job], nranks: int) -> list[PlannedRow]:
 
 
 def order(options: Options, work: Sequence[PlannedRow], cycle: int) -> Sequence[int]:
-    """The order in which rows are measured: as listed, or shuffled by the launch's seed."""
-    if options.launch is None:
-        return range(len(work))
-    return options.launch.order([row.block for row in work], cycle)
+    """The order in which rows are measured: as listed, by size, or drawn by the launch's seed."""
+    if options.launch is not None:
+        return options.launch.order([row.block for row in work], cycle)
+    if options.order == "size":
+        blocks = grouped(range(len(work)), lambda at: work[at].block)
+        return [at for block in blocks.values() for at in block]
+    return range(len(work))
 
 
 def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:

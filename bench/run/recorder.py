@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from textwrap import wrap
 from threading import Lock
 
 from bench.launch.control_socket import ControlSocket
@@ -20,7 +22,7 @@ from collectives.execution.world import World
 from reports.exports.store import SINKS, Earlier, Store, nccl_sink, sink
 from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
 from reports.readers.text import read_bytes
-from reports.records.measurement import Measurement, grouped, level_of
+from reports.records.measurement import Measurement, grouped, level_of, placements
 from reports.tables.summary import TESTS, arrivals_table, pairs
 
 # Seconds that the end of a run waits for a row that is being written or printed. If the output goes
@@ -83,10 +85,16 @@ class Recorder:
             if not self._over:
                 self._say(lines)
 
-    def end(self, closing: Callable[[], Sequence[str]], reason: str | None = None) -> None:
+    def end(
+        self,
+        closing: Callable[[], Sequence[str]],
+        reason: str | None = None,
+        early: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
         """Print the closing report and close the files; only the first call does anything.
 
-        ``reason``: why the run ends early. It is printed as a note, and afterwards no thread prints
+        ``early``: why the run ends early, and what it measured, as lines before the report; a quiet
+        run prints them as well. ``reason``: a note on standard error, after which no thread prints
         one.
         """
         if not self._lock.acquire(timeout=_PATIENCE_S):
@@ -97,12 +105,11 @@ class Recorder:
             self._over = True
             self._screen.close()
             try:
-                report = closing()
-                early = [line for line in report[:1] if line.startswith(EARLY)]
-                self._say(report)
+                before = early()
+                self._say([*before, *closing()])
                 if self._sentences is not None:
-                    self._screen.lines([*early, *self._sentences(self.results)])
-                why = early[0].removeprefix(EARLY).strip() if early else ""
+                    self._screen.lines([*before, *self._sentences(self.results)])
+                why = before[0].removeprefix(EARLY).strip() if before else ""
                 self._each(lambda store: store.end(why))
                 if self._rank == 0 and reason is None:
                     self._line.send(reported=True)
@@ -143,12 +150,34 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
 
 def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
     """The conclusions, one sentence each; for arrival patterns and pair tests their table."""
-    from reports.tables.scaling import conclusion_lines  # not before the first row
+    from reports.tables.scaling import conclusion_lines, disturbance_lines  # see above
 
     lines, others = _tables_apart(rows, statistic)
     for mine in grouped(others, lambda row: row.collective).values():
         lines += conclusion_lines(mine, report_width())
-    return lines
+    return [*lines, *disturbance_lines(rows, report_width())]
+
+
+def so_far(rows: Sequence[Measurement], planned: Sequence[str], *, by_size: bool) -> list[str]:
+    """How many of the planned rows of each algorithm were measured, for a run that ended early.
+
+    ``planned``: the algorithm of each planned row. If no size has two algorithms yet although
+    several were planned, the text says so, and unless rows are in order of size (``by_size``) how
+    to compare sooner. No lines if all rows were measured.
+    """
+    from reports.analysis.answer import answers  # not before the first row
+
+    done = Counter(pair.every[0].algorithm for pair in placements(rows))
+    wanted = Counter(planned)
+    if done.total() >= wanted.total():
+        return []
+    text = ", ".join(f"{name} {done[name]} of {count}" for name, count in wanted.items())
+    text = f"rows measured: {text}"
+    if len(wanted) > 1 and not answers(rows):
+        text += "; nothing to compare yet"
+        text += "" if by_size else ": --order size measures all algorithms at a size first"
+    lines = wrap(text, report_width() - len("# "), subsequent_indent="  ")
+    return [f"# {line}" for line in lines]
 
 
 def _tables_apart(
@@ -158,13 +187,15 @@ def _tables_apart(
 
     With several arrival patterns, an algorithm has no single time.
     """
-    lines, patterns, others = list[str](), list[Measurement](), list[Measurement]()
+    lines, others = list[str](), list[Measurement]()
     for name, mine in grouped(rows, lambda row: row.collective).items():
         if name in TESTS:
             lines += pairs(mine, statistic)
+        elif table := arrivals_table(mine):
+            lines += table
         else:
-            (patterns if arrivals_table(mine) else others).extend(mine)
-    return lines + arrivals_table(patterns), others
+            others += mine
+    return lines, others
 
 
 def refuse_results(options: RunOptions) -> None:

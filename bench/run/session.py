@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count as forever
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from bench.run.environment import RunContext, describe, place
 from bench.run.memory import Room
 from bench.run.noise import not_quiet, noted
 from bench.run.pace import PlannedRow, all_work, order, planned
-from bench.run.recorder import EARLY, Recorder, closing, closing_sentences
+from bench.run.recorder import EARLY, Recorder, closing, closing_sentences, so_far
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
@@ -77,23 +78,29 @@ class RunSession:
         try:
             measure()
         except RankFailure as error:
-            reason = str(error)
-            self._keeper.end(lambda: self._early(reason))
+            self._end_early(str(error))
             raise
         finally:
             self._screen.close()
             self._watch.close()
 
-    def _early(self, reason: str) -> list[str]:
-        """The closing report of a run that ended early."""
-        return [f"{EARLY} {reason}"]
+    def _closing(self) -> list[str]:
+        """The closing report, also of a run that ends early."""
+        return []
+
+    def _so_far(self) -> list[str]:
+        """What was measured of all that was planned, for a run that ends early."""
+        return []
+
+    def _end_early(self, reason: str, spoken: str | None = None) -> None:
+        self._keeper.end(self._closing, spoken, lambda: [f"{EARLY} {reason}", *self._so_far()])
 
     def stop(self, reason: str, aloud: bool) -> None:
         """Report the results so far when the run is ended from outside. The watchdog calls this.
 
         ``aloud``: also print the reason on standard error; if False, another process prints it.
         """
-        self._keeper.end(lambda: self._early(reason), reason if aloud else "")
+        self._end_early(reason, reason if aloud else "")
 
 
 class Session(RunSession):
@@ -121,6 +128,9 @@ class Session(RunSession):
         self._options = options = jobs[0].options
         self._layout = layout(options)
         self._listed = False  # whether a table has the list of ranks
+        self._work = all_work(jobs, world.size)
+        # Tables whose rows are measured, but not printed yet: heading, and rows by place.
+        self._held: list[_HeldTable] = []
         brief = partial(closing_sentences, statistic=options.statistic) if options.quiet else None
         super().__init__(opened, options, None if group is None else group.screen, brief)
         self._entering = StartSync(world, transport, options)
@@ -161,14 +171,13 @@ class Session(RunSession):
     def run(self) -> int:
         """Run the whole sweep. Returns the exit status."""
         options = self._options
-        work = all_work(self._jobs, self._world.size)
         cycles = range(options.cycles) if options.cycles else forever()
 
         def sweep() -> None:
             for cycle in cycles:
-                self._cycle(work, cycle)
+                self._cycle(cycle)
 
-        each = len(work) * len(options.placements)
+        each = len(self._work) * len(options.placements)
         self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
         if options.wait_quiet is not None:
             self._noted(not_quiet(self._world, options.wait_quiet))
@@ -191,46 +200,68 @@ class Session(RunSession):
         for remark in filter(None, remarks):
             self._screen.note(f"busbar: {remark}")
 
-    def _cycle(self, work: Sequence[PlannedRow], cycle: int) -> None:
-        """Measure and print all tables; if a launch shuffles rows, tables follow the last row."""
-        options = self._options
-        done: dict[int, Placements] = {}
-        if options.launch is not None:
-            for at in order(options, work, cycle):
-                done[at] = self._measured(work[at])
-                self._keeper.row(done[at].every, ())
-        for _, numbered in groupby(enumerate(work), lambda one: one[1].table):
-            table = list(numbered)
-            results = (done.get(at) or self._measured(row) for at, row in table)
-            self._table(table[0][1], results, kept=bool(done))
+    def _cycle(self, cycle: int) -> None:
+        """Measure and print all tables; in another order than theirs, after the last row."""
+        options, work = self._options, self._work
+        tables = [list(t) for _, t in groupby(range(len(work)), lambda at: work[at].table)]
+        if options.launch is None and options.order == "algorithm":
+            for table in tables:
+                self._keeper.say(self._heading(work[table[0]]))
+                results = [self._row(work[at]) for at in table]
+                self._keeper.say(self._footer(work[table[0]], results))
+            return
+        for table in tables:
+            first = work[table[0]]
+            self._held.append(_HeldTable(first, self._heading(first), dict.fromkeys(table)))
+        table_of = {at: held.rows for held in self._held for at in held.rows}
+        for at in order(options, work, cycle):
+            result = self._measured(work[at])
+            self._keeper.row(result.every, ())
+            table_of[at][at] = result
+        self._keeper.say(self._held_lines())
+        self._held.clear()
 
-    def _table(self, first: PlannedRow, results: Iterable[Placements], *, kept: bool) -> None:
-        """Print a table; ``kept``: its rows are on disk already."""
-        options, chosen = first.job.options, first.chosen
-        through = self._through(chosen)
-        program = f"{first.job.spec.name} {chosen.label} ({through})"
+    def _row(self, work: PlannedRow) -> Placements:
+        """Measure, keep and print a row."""
+        result = self._measured(work)
+        self._keeper.row(result.every, shown(result, self._layout))
+        return result
+
+    def _held_lines(self) -> list[str]:
+        """The lines of the tables that are not printed yet, as far as rows are measured."""
+        lines = list[str]()
+        for held in self._held:
+            results = [one for one in held.rows.values() if one is not None]
+            if results:
+                lines += held.heading
+                lines += [line for one in results for line in shown(one, self._layout)]
+                lines += self._footer(held.first, results)
+        return lines
+
+    def _program(self, first: PlannedRow) -> str:
+        through = self._through(first.chosen)
+        return f"{first.job.spec.name} {first.chosen.label} ({through})"
+
+    def _footer(self, first: PlannedRow, results: Sequence[Placements]) -> list[str]:
+        """The lines below a table's rows."""
+        measured = [one for result in results for one in result.every]
+        return footer(measured, self._program(first), first.job.options.statistic)
+
+    def _heading(self, first: PlannedRow) -> list[str]:
+        """The lines above a table's rows. All ranks call this together."""
+        options, program = first.job.options, self._program(first)
         library = self._opened.library
         graph = bool(self._opened.transport.facts.get("graph"))
         top = banner(program, options, library, self._people, self._group, self._listed, graph)
-        over = through.replace("+", ", ").split(", ")
+        over = self._through(first.chosen).replace("+", ", ").split(", ")
         level = self._world.threads() if "mpi" in over else None
         transport = self._opened.transport
         texts = remarks(self._group, self._crowd, self._world.size, transport, level, library)
         texts += self._entering.remarks(first.arrival)
         checked = describe_checks(options.check)
         texts += [checked] if checked and not self._listed else []
-        self._keeper.say([f"# {remark}" for remark in texts])
         self._listed = True
-        self._keeper.say(self._layout.header(top))
-        measured = []
-        for result in results:
-            lines = shown(result, self._layout)
-            if kept:
-                self._keeper.say(lines)
-            else:
-                self._keeper.row(result.every, lines)
-            measured += result.every
-        self._keeper.say(footer(measured, program, options.statistic))
+        return [*(f"# {remark}" for remark in texts), *self._layout.header(top)]
 
     def _measured(self, work: PlannedRow) -> Placements:
         self._watch.row(_name(work, work.job.options.placements[0]))
@@ -349,10 +380,22 @@ class Session(RunSession):
     def _closing(self) -> list[str]:
         if self._world.rank != 0:
             return []  # only rank 0 prints it
-        return closing(self._keeper.results, self._options.statistic)
+        held = self._held_lines()
+        return [*held, *closing(self._keeper.results, self._options.statistic)]
 
-    def _early(self, reason: str) -> list[str]:
-        return [f"{EARLY} {reason}", *self._closing()]
+    def _so_far(self) -> list[str]:
+        if self._world.rank != 0 or not self._options.cycles:
+            return []
+        names = [row.chosen.label for row in self._work] * self._options.cycles
+        return so_far(self._keeper.results, names, by_size=self._options.order == "size")
+
+
+class _HeldTable(NamedTuple):
+    """A table to be printed later. ``rows``: its rows by place in the plan; None: not measured."""
+
+    first: PlannedRow
+    heading: list[str]
+    rows: dict[int, Placements | None]
 
 
 def _name(work: PlannedRow, placement: str) -> str:

@@ -124,7 +124,9 @@ def _sizes(options: CostCommand) -> list[int]:
 _LEGEND = (
     "Volumes are in units of the collective's own total n. rounds: messages in a",
     "row when a port carries one at a time each way; out, in, reductions: the",
-    "busiest rank's. Lower bounds: Chan et al. 2007, for such ports.",
+    "busiest rank's. port: the sum over steps of what the busiest port carries, both",
+    "ways at once; of all-reduce 2n(P-1) for ps, P times the 2n(P-1)/P of a ring.",
+    "Lower bounds: Chan et al. 2007, for such ports.",
 )
 
 
@@ -132,7 +134,7 @@ def _counts(
     collective: str, nranks: int, contenders: Sequence[Contender], refused: dict[str, str]
 ) -> Table:
     """A table of steps and volumes, with the lower bounds if they are known."""
-    columns = ("steps", "rounds", "total", "out", "in", "reductions")
+    columns = ("steps", "rounds", "total", "out", "in", "port", "reductions")
     table = new_table(f"{collective} on {format_count(nranks, 'rank')}", "algorithm", *columns)
 
     def volumes(*values: float | None) -> list[str]:
@@ -140,15 +142,15 @@ def _counts(
 
     least = bound(collective, nranks)
     if least is not None:
-        ends = volumes(least.out, least.into, least.reduced)
+        ends = volumes(least.out, least.into, None, least.reduced)
         table.add_row("lower bound", "", str(least.rounds), "", *ends, end_section=True)
     for each in contenders:
         c = each.cost
         label = Path(each.name).name if is_file(each.name) else each.name
-        cells = volumes(c.total, c.out, c.into, c.reduced)
+        cells = volumes(c.total, c.out, c.into, c.port, c.reduced)
         table.add_row(label, str(c.steps), str(c.rounds), *cells)
     for name in refused:
-        table.add_row(name, "-", *[""] * 5)
+        table.add_row(name, "-", *[""] * 6)
     return table
 
 
@@ -230,6 +232,7 @@ def _records(
             "total": c.cost.total,
             "out": c.cost.out,
             "in": c.cost.into,
+            "port": c.cost.port,
             "reductions": c.cost.reduced,
             "bound_rounds": floor and floor.rounds,
             "bound_out": floor and floor.out,

@@ -27,7 +27,9 @@ class Cost:
     ``rounds``: messages one after the other if a rank's port carries one at a time in each
     direction; slots that are adjacent at both ends travel as one message. ``out`` and ``into``:
     volume that the busiest rank sends, and that the busiest rank receives. ``total``: volume
-    between all ranks. ``reduced``: the most that one rank adds.
+    between all ranks. ``reduced``: the most that one rank adds. ``port``: sum over steps of the
+    volume at the busiest port, which sends and receives at once: 2(P - 1) for a parameter server
+    on P ranks, 2(P - 1)/P for a ring.
     """
 
     steps: int
@@ -36,13 +38,14 @@ class Cost:
     into: float
     total: float
     reduced: float
+    port: float
 
 
 def cost(schedule: Schedule, spec: Collective) -> Cost:
     """The cost of a collective's schedule, placed or in vector form, whose chunks are equal."""
     n = schedule.nranks
     sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
-    steps = rounds = 0
+    steps, rounds, port = 0, 0, 0.0
     # How often steps of one signature occur. Slots may be joined into one message in one step and
     # not in another, so steps with several moves per pair are counted one by one.
     repeats: dict[Hashable, int] = Counter()
@@ -61,13 +64,15 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
         messages = [np.bincount(end, minlength=n).max() for end in pairs]
         steps += times * (len(m) > 0)
         rounds += times * int(max(messages))
-        sent += times * np.bincount(m.src, m.count, n)
-        got += times * np.bincount(m.dst, m.count, n)
+        ways = [np.bincount(end, m.count, n) for end in (m.src, m.dst)]
+        sent += times * ways[0]
+        got += times * ways[1]
+        port += times * max(float(way.max()) for way in ways)
         r = every.where(every.reduce)
         added += times * np.bincount(r.dst, r.count, n)
     own = schedule.nchunks * spec.total(n) / max(1, spec.parts(n))
-    volumes = (float(v) / max(1, own) for v in (sent.max(), got.max(), sent.sum(), added.max()))
-    return Cost(steps, rounds, *volumes)
+    counts = (sent.max(), got.max(), sent.sum(), added.max(), port)
+    return Cost(steps, rounds, *(float(count) / max(1, own) for count in counts))
 
 
 def _uncounted(steps: Sequence[Step], counted: set[Hashable]) -> Iterator[Step]:

@@ -24,17 +24,16 @@ HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 def answers(rows: Sequence[Measurement]) -> dict[str, list[Stretch]]:
     """The best algorithm by size, in words, for each group of rows and rank count.
 
-    Groups without a competitor are left out, and one rank, from which nothing crosses a link.
+    Sizes with a single algorithm are left out, as of a run that was interrupted, and so is one
+    rank, from which nothing crosses a link.
     """
-    stretches_of = {
-        f"{thing}, {head(ranks, False)}": stretches(cells, ranks)
-        for thing, cells in winners(rows).items()
-        for ranks in counts(cells)
-        if ranks != 1
-    }
-    return {
-        what: sizes for what, sizes in stretches_of.items() if any(one.compared for one in sizes)
-    }
+    stretches_of = {}
+    for thing, cells in winners(rows).items():
+        compared = {at: winner for at, winner in cells.items() if winner.margin is not None}
+        for ranks in counts(compared):
+            if ranks != 1:
+                stretches_of[f"{thing}, {head(ranks, False)}"] = stretches(compared, ranks)
+    return stretches_of
 
 
 def alone(rows: Sequence[Measurement]) -> str:
@@ -101,7 +100,7 @@ def best_figure(rows: Sequence[Measurement]) -> str:
 
 def _most(ranges: Sequence[Stretch]) -> tuple[Stretch, str]:
     """The range with the most sizes, and these sizes in words."""
-    best = max(ranges, key=lambda one: (one.compared, len(one.won)))
+    best = max(ranges, key=lambda one: len(one.won))
     first, last = map(format_size, best.sizes)
     return best, f"at {first}" if first == last else f"from {first} to {last}"
 
@@ -119,7 +118,7 @@ def sentence(ranges: Sequence[Stretch]) -> str:
     at all of these sizes.
     """
     best, at = _most(ranges)
-    mine = [w for w in best.won if w.name == best.name and w.margin is not None]
+    mine = [w for w in best.won if w.name == best.name]
     if all(w.library is not None for w in mine):
         other = LIBRARY
         ratios = [(w.library, w.library_low, w.library_high) for w in mine]

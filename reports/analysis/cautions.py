@@ -130,6 +130,20 @@ def disturbed(rows: Sequence[Measurement]) -> str:
     )
 
 
+def disturbance(rows: Sequence[Measurement]) -> str:
+    """What a run noticed that may have changed its times, in one clause for its closing answer.
+
+    Other programs on the ranks' cores, and ranks that shared cores; empty if there was neither.
+    """
+    timed = [r for r in rows if r.time_s is not None]
+    shares = [share for r in timed if (share := r.others_share or 0.0) >= _OTHERS]
+    causes = list(filter(None, [oversubscription(timed)]))
+    if shares:
+        most = f"up to {100 * max(shares):.0f} % of all cores"
+        causes.append(f"other programs took {most} in {len(shares)} of {len(timed)} rows")
+    return f"times may be disturbed: {'; '.join(causes)}" if causes else ""
+
+
 def in_brief(rows: Sequence[Measurement]) -> list[str]:
     """The warnings that matter for the printed medians of a run: at most two lines.
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import exp, log, pi, sqrt
+from math import exp, log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -39,7 +39,7 @@ from busbar.statistics import interval
 from busbar.units import format_p_value, format_rate, format_seconds
 from reports.records.measurement import Measurement, grouped, listed
 from reports.records.metrics import named
-from reports.statistics.inference import chi_squared_p, holm, likeness, student_p
+from reports.statistics.inference import chi_squared_p, holm, likeness, robust_test
 
 Pair = tuple[int, int]
 
@@ -224,11 +224,8 @@ class _Scale:
             return None
         if float(np.median(at_best[own])) <= log(1 + margin) / 2:
             return None  # their best values are as good as the others
-        scatter = max(self._own, 1.4826 * float(np.median(abs(residual[others]))))
-        count = int(others.sum())
-        # Medians of normal values vary by pi / 2 more than means.
-        error = scatter * sqrt(pi / 2 * (1 / len(own) + 1 / count))
-        p = min(1.0, tried * student_p(effect / error, count - 1))
+        error, p = robust_test(effect, len(own), residual[others], self._own)
+        p = min(1.0, tried * p)
         if p >= (_SIGNIFICANT_LINK if unit.kind == "link" else _SIGNIFICANT):
             return None
         return float(abs(excess).sum() - abs(excess - effect).sum()), Worse(

@@ -12,6 +12,7 @@ TABLE = CommandTable(
         "history": "compare:HistoryCommand",
         "scaling": "compare:ScalingCommand",
         "culprit": "culprit:CulpritCommand",
+        "outliers": "culprit:OutliersCommand",
         "plot": "figures:PlotCommand",
         "warmup": "figures:WarmupCommand",
         "html": "figures:HtmlCommand",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from reports.commands.output import (
     ascii_only,
     console,
     expect,
+    expectations_document,
     note,
     print_broken,
     print_rules,
@@ -63,7 +65,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
     fail_slower: str | None = option(
         "--fail-slower SHARE  exit with status 1 when a row is slower by more than this, such as 5%"
     )
-    format: str = option("--format", "table", choices=("table", "md"))
+    format: str = option("--format", "table", choices=("table", "md", "json"))
     fail_missing: bool = switch(
         "--fail-missing  exit with status 1 when BASE has rows that NEW lacks"
     )
@@ -82,6 +84,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
         from reports.analysis.cautions import warnings_of
         from reports.analysis.expect import parse_share
+        from reports.tables.comparison import comparison_document
 
         selection = wanted(self)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
@@ -104,14 +107,27 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             from reports.tables.markdown import comparison_markdown
 
             sys.stdout.write(comparison_markdown(comparisons, differing, rules))
-        else:
+        elif self.format == "table":
             _print(comparisons, rules, [*base, *new], self)
-        missing = int(self.fail_missing and lost > 0)
-        if missing:
-            print(f"FAILED: {lost} rows of BASE are missing in NEW")
+        failed = _failed(comparisons, fail, new)
+        if self.fail_missing and lost:
+            failed.insert(0, f"FAILED: {lost} rows of BASE are missing in NEW")
         gated = fail is not None or self.fail_missing
+        if self.format == "json":
+            expected = expectations_document(selection, new, readings)
+            document = {
+                **comparison_document(comparisons, differing),
+                "only_in_base": lost,
+                "failed": [line.removeprefix("FAILED: ") for line in failed],
+                "expectations": expected,
+            }
+            print(json.dumps(document, indent=1))
+            missed = bool(selection.rules and not expected["kept"])
+            return int(bool(failed) or missed or bool(gated and expected["broken"]))
         broken = print_broken(readings) if gated and not selection.rules else 0
-        return max(_gate(comparisons, fail, new), missing, broken, expect(selection, new, readings))
+        for line in failed:
+            print(line)
+        return max(int(bool(failed)), broken, expect(selection, new, readings))
 
 
 def compared(
@@ -202,17 +218,20 @@ def _may_be_slower(c: Comparison) -> bool:
     return c.word in ("slower", "untested") or of_one_launch
 
 
-def _gate(comparisons: Sequence[Comparison], fail: float | None, new: Sequence[Measurement]) -> int:
-    """1 if a row is slower than ``--fail-slower`` allows, or NEW has wrong elements; else 0."""
+def _failed(
+    comparisons: Sequence[Comparison], fail: float | None, new: Sequence[Measurement]
+) -> list[str]:
+    """Lines on rows that are slower than ``--fail-slower`` allows, and on wrong elements of NEW."""
+    lines = list[str]()
     if fail is None:
-        return 0
+        return lines
     slow = [c for c in comparisons if c.ratio > 1 + fail and _may_be_slower(c)]
     wrong = [r for r in new if r.wrong]  # of all launches, and also those that BASE lacks
     if slow:
-        print(f"FAILED: {len(slow)} rows are slower by more than {100 * fail:g}%")
+        lines.append(f"FAILED: {len(slow)} rows are slower by more than {100 * fail:g}%")
     if wrong:
-        print(f"FAILED: NEW has wrong elements in {format_count(len(wrong), 'row')}")
-    return 1 if slow or wrong else 0
+        lines.append(f"FAILED: NEW has wrong elements in {format_count(len(wrong), 'row')}")
+    return lines
 
 
 # Number of latest campaigns that are shown as columns.
@@ -232,7 +251,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         "--fail-slower SHARE  exit with status 1 when the latest change made a row slower by more,"
         " such as 5%"
     )
-    format: str = option("--format", "table", choices=("table", "csv"))
+    format: str = option("--format", "table", choices=("table", "csv", "json"))
 
     def run(self) -> int:
         """Print series and changes. Returns 1 if a row is slower than ``--fail-slower`` allows."""
@@ -241,9 +260,11 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         from reports.analysis.history import in_order as by_start
         from reports.analysis.quality import checklist
         from reports.statistics.change_points import LEAST
-        from reports.tables.comparison import history_csv
+        from reports.tables.comparison import history_csv, history_document
 
         if all(map(is_qualified, self.files)):
+            if self.format != "table":
+                raise ReportError(f"--format {self.format} is not for folders of busbar qualify")
             return _print_verdicts(in_order([read_verdicts(path) for path in self.files]))
         noise = parse_share(self.noise)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
@@ -258,12 +279,14 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
             raise ReportError(f"{where}: {difference}{more} (--anyway goes on)")
         if self.format == "csv":
             sys.stdout.write(history_csv(changes))
+        elif self.format == "json":
+            print(json.dumps(history_document(changes), indent=1))
         else:
             _print_history(changes)
             words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in changes.series]
             shown = [s.row for s in changes.series]
             print_rules(console(), checklist(shown, words=words), shown, self)
-        return _history_gate(changes, fail, sys.stderr if self.format == "csv" else sys.stdout)
+        return _history_gate(changes, fail, sys.stdout if self.format == "table" else sys.stderr)
 
 
 def _print_verdicts(campaigns: Sequence[Qualified]) -> int:

@@ -1,17 +1,32 @@
-"""``busbar reports culprit``: find slow ranks, GPUs, nodes and links."""
+"""``busbar reports culprit`` and ``outliers``: find slow ranks, GPUs, nodes, links, and files."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option, switch
-from reports.commands.output import RunOptions, console, note, rows_of
+from busbar.terminal import make_printable
+from busbar.units import format_count
+from reports.commands.output import (
+    RunOptions,
+    console,
+    note,
+    print_broken,
+    print_notes,
+    print_table,
+    rows_of,
+)
+from reports.readers.reading import read
+from reports.records.measurement import Reading, grouped
 
 if TYPE_CHECKING:
+    from busbar.tables import RenderedTable
+    from reports.analysis.outliers import Deviation, Outliers
     from reports.analysis.stragglers import Suspect
 
 
@@ -59,3 +74,105 @@ def _print(suspects: Sequence[Suspect]) -> None:
         terminal.print(f"{head} {suspect.name}", style="bold", markup=False)
         for line in suspect.evidence:
             terminal.print(Padding(Text(line), (0, 0, 0, 2)))
+
+
+class OutliersCommand(RunOptions, Command):
+    """Files that deviate from the others, such as one log of a benchmark per host."""
+
+    margin: str = option("--margin SHARE  differences up to this do not count", "10%")
+    format: str = option("--format", "table", choices=("table", "json"))
+
+    def run(self) -> int:
+        """Print the files that deviate.
+
+        Returns 1 if a file is slower than the others, has wrong elements, lacks rows, or could not
+        be read or was cut. Raises ReportError if there are too few files to tell.
+        """
+        from reports.analysis.expect import parse_share
+        from reports.analysis.outliers import FEWEST, outliers
+        from reports.tables.show import origin
+
+        margin = parse_share(self.margin)
+        readings, paths, unread = list[Reading](), list[Path](), list[str]()
+        for path in self.files:
+            try:
+                readings.append(read(path, self.ranks))
+                paths.append(path)
+            except ReportError as error:  # of many hosts' logs this is one more finding
+                unread.append(str(error))
+        print_notes(paths, readings)
+        found = outliers([one.rows for one in readings], margin)
+        if not found.files:
+            for reason in unread:
+                note(reason)
+            most = f"{len(self.files)} files, of which {len(readings)} could be read"
+            raise ReportError(
+                f"cannot tell: no {FEWEST} files measured the same on the same devices ({most})"
+            )
+        names = [
+            origin(one.rows[0].run) if len(one.rows) else str(path)
+            for path, one in zip(paths, readings, strict=True)
+        ]
+        failures = [*unread]
+        failures += [
+            f"{name}: wrong elements in {format_count(wrong, 'row')}"
+            for name, one in zip(names, readings, strict=True)
+            if (wrong := sum(bool(row.wrong) for row in one.rows))
+        ]
+        failures += [
+            f"{names[n]}: lacks {format_count(count, 'row')} that most files have"
+            for n, count in found.missing.items()
+        ]
+        slow = any(one.ratio > 1 for one in found.deviations)
+        if self.format == "json":
+            print(json.dumps(_document(found, names, failures), indent=1))
+            broken = any(one.broken for reading in readings for one in reading.notes)
+            return int(slow or bool(failures) or broken)
+        for failure in failures:
+            print(f"FAILED {make_printable(failure)}")
+        broken = bool(print_broken(readings))
+        terminal = console()
+        for group, unlike in grouped(found.deviations, lambda one: one.group).items():
+            print_table(terminal, _table(group, unlike, names))
+        for name in found.few:
+            note(f"{name}: fewer than {FEWEST} files, which cannot tell")
+        count, seen = len({one.file for one in found.deviations}), 100 * (found.unseen - 1)
+        of = format_count(max(found.files.values()), "file")
+        unseen = f"; less than {seen:.0f} % may not show" if found.unseen > 1 + margin else ""
+        print(f"{count or 'none'} of {of}: more than {100 * margin:g} % from the others{unseen}")
+        return int(slow or bool(failures) or broken)
+
+
+def _table(group: str, rows: Sequence[Deviation], names: Sequence[str]) -> RenderedTable:
+    from busbar.tables import render_rich
+    from busbar.units import format_change
+
+    return render_rich(
+        f"{group}: time against the median of the other files",
+        [
+            ("file", "left", [make_printable(names[one.file]) for one in rows]),
+            ("time", "right", [format_change(one.ratio) for one in rows]),
+            ("p", "right", [f"{one.p:.1g}" for one in rows]),
+            ("rows", "right", [str(one.rows) for one in rows]),
+        ],
+    )
+
+
+def _document(found: Outliers, names: Sequence[str], failures: Sequence[str]) -> dict[str, Any]:
+    """The result as a JSON document."""
+    return {
+        "deviations": [
+            {
+                "file": names[one.file],
+                "rows_of": one.group,
+                "rows": one.rows,
+                "ratio": one.ratio,
+                "p": one.p,
+            }
+            for one in found.deviations
+        ],
+        "files": dict(found.files),
+        "too_few_files": list(found.few),
+        "least_ratio_seen": found.unseen,
+        "failures": list(failures),
+    }

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, option, switch
@@ -79,6 +79,12 @@ def read_all(paths: Sequence[Path], ranks: int | None) -> list[Reading]:
     if ranks is not None and ranks < 1:
         raise ReportError(f"--ranks {ranks}: at least 1")
     readings = [read(path, ranks) for path in paths]
+    print_notes(paths, readings)
+    return readings
+
+
+def print_notes(paths: Sequence[Path], readings: Sequence[Reading]) -> None:
+    """Print the notes of files on stderr, see `read_all`."""
     notes = [one for reading in readings for one in reading.notes]
     notes += [
         Note(str(path), 0, "does not say how many ranks there were; --ranks N gives busbw")
@@ -93,7 +99,6 @@ def read_all(paths: Sequence[Path], ranks: int | None) -> list[Reading]:
         note(text)
     if len(texts) > _MOST_NOTES:
         note(f"{len(texts) - _MOST_NOTES} notes more")
-    return readings
 
 
 def _lacks_ranks(row: Measurement) -> bool:
@@ -166,6 +171,30 @@ def wanted(options: ExpectOptions) -> Wanted:
     if options.limit is not None:
         limit = parse_rate(options.limit)
     return Wanted(rules, limit)
+
+
+def expectations_document(
+    wanted: Wanted, rows: Sequence[Measurement], readings: Sequence[Reading]
+) -> dict[str, Any]:
+    """What `expect` prints, as a JSON document. ``kept``: False if `expect` would return 1."""
+    from reports.analysis.expect import check
+
+    broken = [str(one) for reading in readings for one in reading.notes if one.broken]
+    failures = check(wanted.rules, rows, wanted.limit)
+    names = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "placement")
+    return {
+        "rules": [rule.text for rule in wanted.rules],
+        "kept": not failures and not broken,
+        "failures": [
+            {
+                "text": failure.text,
+                "nodes": failure.nodes,
+                "row": failure.row and {name: getattr(failure.row, name) for name in names},
+            }
+            for failure in failures
+        ],
+        "broken": broken,
+    }
 
 
 def print_broken(readings: Sequence[Reading]) -> int:

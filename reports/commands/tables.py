@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -17,14 +18,15 @@ from reports.commands.output import (
     ascii_only,
     console,
     expect,
+    expectations_document,
     note,
     print_rules,
     print_table,
+    read_all,
     read_noting,
-    rows_of,
     wanted,
 )
-from reports.records.measurement import Measurement, Reading
+from reports.records.measurement import Measurement
 
 
 class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
@@ -50,14 +52,23 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         return self._tables() if self.format == "table" else self._document()
 
     def _document(self) -> int:
-        """Print the rows of all files as one text. Raises ReportError if rules are given."""
+        """Print the rows of all files as one text; with rules, as JSON which rows broke them.
+
+        Raises ReportError for rules with another form.
+        """
         from reports.analysis.launches import over_launches
         from reports.exports.formats import WRITERS
         from reports.tables.markdown import markdown
 
-        if wanted(self).rules:
+        selection = wanted(self)
+        if selection.rules and self.format != "json":
             raise ReportError(f"--expect prints lines of its own; leave out --format {self.format}")
-        rows = rows_of(self)
+        readings = read_all(self.files, self.ranks)
+        rows = [row for one in readings for row in one.rows]
+        if selection.rules:
+            document = expectations_document(selection, rows, readings)
+            print(json.dumps(document, indent=1))
+            return int(not document["kept"])
         if self.format == "md":
             sys.stdout.write(markdown(over_launches(rows)))
         else:
@@ -70,7 +81,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         from reports.analysis.quality import checklist
         from reports.records.table import folded
         from reports.tables.scaling import answer
-        from reports.tables.show import tables
+        from reports.tables.show import files_table, tables
 
         selection = wanted(self)
         terminal, rows = console(), list[Measurement]()
@@ -79,10 +90,11 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             from reports.analysis.predicted import beside, open_fit
 
             fit = open_fit(self.fit)
-        readings = list[Reading]()
-        for path in self.files:
-            readings.append(read_noting(path, self.ranks))
-            every = readings[-1].rows
+        readings = read_all(self.files, self.ranks)
+        if len(readings) > 1:
+            print_table(terminal, files_table(self.files, readings))
+        for path, reading in zip(self.files, readings, strict=True):
+            every = reading.rows
             together = folded(every)
             shown = over_launches(together)
             rows += shown

@@ -19,6 +19,7 @@ from reports.statistics.quantities import (
     LATENCY_BOUND,
     bandwidths,
     center,
+    limit_text,
     of_limit,
     relative_width,
 )
@@ -161,7 +162,7 @@ def _of_limit(one: Measurement | None, statistic: str) -> str:
     seconds = None if one is None else center(one, statistic)
     if one is None or one.limit_s is None or not seconds:
         return "N/A"
-    return f"{100 * one.limit_s / seconds:.0f}"
+    return limit_text(of_limit(seconds, one.limit_s), ".0f").removesuffix("%")
 
 
 def footer(rows: Sequence[Measurement], program: str, statistic: str = "median") -> list[str]:
@@ -222,7 +223,7 @@ def _compact_figures(one: Measurement, statistic: str) -> tuple[str, ...]:
     rated = (one.size or 0) >= LATENCY_BOUND
     busbw = number(bandwidths(one, seconds)[1] / 1e9, 7).strip() if rated else "-"
     share = of_limit(seconds, one.limit_s) if one.limit_s and seconds else None
-    limit = "-" if share is None else f"{100 * share:.0f}" if share < 1e4 else f"{100 * share:.0e}"
+    limit = limit_text(share, ".0f").removesuffix("%") or "-"
     width = relative_width(one.times_s)
     either = f"{100 * width:.1f}" if width < 100 else "-"
     wrong = "N/A" if one.wrong is None else f"{one.wrong:g}"

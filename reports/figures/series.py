@@ -6,19 +6,20 @@ Figures and pages share this, so that an algorithm has the same colour in all of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from busbar.units import format_seconds
 from collectives.predict.fit import fit_curve
 from collectives.predict.machine import Curve
-from reports.analysis.winners import winners
+from reports.analysis.winners import at_center, winners
 from reports.records.cores import marked
 from reports.records.measurement import LIBRARY, Measurement, grouped
 
@@ -99,6 +100,32 @@ def colours(names: Iterable[str], first: Collection[str] = ()) -> dict[str, int]
     return numbers
 
 
+def colour_of(names: Iterable[str]) -> dict[str, str]:
+    """The colour of each algorithm, for figures that have names and no `Palette`."""
+    return {name: COLOURS[place] for name, place in colours(names).items()}
+
+
+def run_names(rows: Sequence[Measurement]) -> dict[int, str]:
+    """A short name for each run, by ``id(run)``: the file, and the table's number if needed."""
+    runs = list({id(r.run): r.run for r in rows}.values())
+    several = {s for s in (r.source for r in runs) if sum(r.source == s for r in runs) > 1}
+    tails = {s: _tail(s, [r.source for r in runs]) for s in dict.fromkeys(r.source for r in runs)}
+    return {
+        id(r): f"{tails[r.source]} #{r.number}" if r.source in several else tails[r.source]
+        for r in runs
+    }
+
+
+def _tail(source: str, all_: Sequence[str]) -> str:
+    """The shortest end of a path that no other path has."""
+    parts = source.split("/")
+    for n in range(1, len(parts)):
+        tail = "/".join(parts[-n:])
+        if sum(s == tail or s.endswith("/" + tail) for s in set(all_)) == 1:
+            return tail
+    return source
+
+
 @dataclass(frozen=True)
 class PlotLine:
     """A line of a figure: its rows and its style. ``bright``: not dimmed."""
@@ -127,7 +154,9 @@ class Palette:
     def series(self, rows: Sequence[Measurement], ranks: bool = False) -> list[PlotLine]:
         """Group rows into lines, each in order of size (or of ranks if ``ranks``).
 
-        Runs of one input form one line unless some point occurs twice; then each run has its own.
+        Runs of one input form one line unless some point occurs twice. Then each run has its own,
+        or if no two runs have several points of a line, points that occur twice become one: of
+        `busbar cluster law` each file has one rank count, or measures one size again.
         """
 
         def along(r: Measurement) -> int:
@@ -135,10 +164,16 @@ class Palette:
 
         points = [(_label(r), along(r), r.size, r.placement) for r in rows]
         repeated = len(set(points)) < len(points)
+        if repeated and _are_parts(rows, along):
+            rows = [
+                _pooled(same) for same in grouped(rows, lambda r: (*_point(r), along(r))).values()
+            ]
+            repeated = False
         several = len({r.run.source for r in rows}) > 1
+        files = run_names(rows)
         groups: dict[str, list[Measurement]] = {}
         for r in sorted(rows, key=along):
-            run = (f"{r.run.source} " if several else "") + f"run {r.run.number}"
+            run = files[id(r.run)] if several else f"run {r.run.number}"
             groups.setdefault(f"{_label(r)} ({run})" if repeated else _label(r), []).append(r)
         seen: dict[int, int] = {}
         series = []
@@ -150,6 +185,26 @@ class Palette:
                 name, style = f"bound: {name}", {**style, "color": QUIET}
             series.append(PlotLine(name, tuple(members), style, look.bright))
         return series
+
+
+def _point(r: Measurement) -> tuple[object, ...]:
+    return _label(r), r.size, r.placement
+
+
+def _are_parts(rows: Sequence[Measurement], along: Callable[[Measurement], int]) -> bool:
+    """True if of each line at most one run has several points, and the line has several."""
+    for of_line in grouped(rows, lambda r: (_label(r), r.placement)).values():
+        of_runs = grouped(of_line, lambda r: id(r.run)).values()
+        if sum(len(set(map(along, one))) > 1 for one in of_runs) > 1:
+            return False
+    return len(set(map(along, rows))) > 1
+
+
+def _pooled(same: Sequence[Measurement]) -> Measurement:
+    """One row for measurements of the same point, whose interval is not known if several."""
+    if len(same) == 1:
+        return same[0]
+    return structs.replace(at_center(same), low_s=None, high_s=None)
 
 
 def _style(look: Look, nth: int) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from busbar.units import format_count, format_size
 from reports.analysis.textbook import ALGORITHMS, FORMULAS, LawComparison, LawTiming
 from reports.figures.canvas import canvas, faint_grid, ranks_axis, saved, sizes_axis
+from reports.figures.series import colour_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS = {"ps": "#D55E00", "ring": "#0072B2", "sharded_ps": "#009E73"}
+_COLOURS = colour_of(ALGORITHMS)
 _MARKERS = {"ps": "s", "ring": "o", "sharded_ps": "D"}
 # Different widths, so that both of two identical curves are visible.
 _WIDTHS = {"ps": 1.2, "ring": 2.6, "sharded_ps": 1.2}

@@ -15,11 +15,12 @@ from busbar.errors import MissingLibrary, ReportError
 from busbar.units import format_count
 from reports.analysis.cautions import disturbed
 from reports.analysis.machine import MachinePart
+from reports.figures.series import run_names
 from reports.page.answer_part import answer_part, heading, lead
 from reports.page.machine_part import machine_part, matrix_data
 from reports.page.markup import hash_of, json_script, packed, section, text
 from reports.page.method import findings_part, method_part, tiles
-from reports.page.payload import payload, reduced, run_names
+from reports.page.payload import payload, reduced
 from reports.page.steps_part import steps_part
 from reports.records.cores import oversubscription
 from reports.records.measurement import Measurement

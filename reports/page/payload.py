@@ -11,7 +11,7 @@ from typing import Any
 
 from busbar.tables import draw_sparkline
 from busbar.units import format_percent, format_seconds
-from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, fitted, looks
+from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, fitted, looks, run_names
 from reports.records.measurement import LIBRARY, Measurement
 from reports.records.metrics import BESIDE, ERROR, present
 
@@ -49,27 +49,6 @@ _KINDS: Mapping[Callable[[float], str], str] = {
     format_percent: "percent",
 }
 _Key = tuple[str | int | None, ...]
-
-
-def run_names(rows: Sequence[Measurement]) -> dict[int, str]:
-    """A short name for each run, by ``id(run)``: the file, and the table's number if needed."""
-    runs = list({id(r.run): r.run for r in rows}.values())
-    several = {s for s in (r.source for r in runs) if sum(r.source == s for r in runs) > 1}
-    tails = {s: _tail(s, [r.source for r in runs]) for s in dict.fromkeys(r.source for r in runs)}
-    return {
-        id(r): f"{tails[r.source]} #{r.number}" if r.source in several else tails[r.source]
-        for r in runs
-    }
-
-
-def _tail(source: str, all_: Sequence[str]) -> str:
-    """The shortest end of a path that no other path has."""
-    parts = source.split("/")
-    for n in range(1, len(parts)):
-        tail = "/".join(parts[-n:])
-        if sum(s == tail or s.endswith("/" + tail) for s in set(all_)) == 1:
-            return tail
-    return source
 
 
 def _key(r: Measurement, runs: dict[int, str]) -> _Key:

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.statistics import robust_scatter
+
 
 def chi_squared_p(x: float, k: int) -> float:
     """The probability that a chi-squared value with k degrees of freedom is above x.
@@ -55,6 +57,20 @@ def student_p(t: float, k: int) -> float:
         inside = sin(theta) * total
     tail = max(0.0, 1 - inside) / 2
     return tail if t >= 0 else 1 - tail
+
+
+def robust_test(
+    effect: float, own: int, others: NDArray[np.float64], least: float = 0.0
+) -> tuple[float, float]:
+    """Whether a median of ``own`` values that is above others' by ``effect`` is so by chance.
+
+    ``others``: deviations of the others from their median; ``least``: least standard deviation.
+    Returns the standard error of the effect and the one-sided p of Student's t.
+    """
+    scatter, count = max(least, robust_scatter(others)), len(others)
+    # Medians of normal values vary by pi / 2 more than means.
+    error = scatter * sqrt(pi / 2 * (1 / own + 1 / count))
+    return error, student_p(effect / error, count - 1)
 
 
 def student_quantile(tail: float, k: int) -> float:

@@ -14,12 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.statistics import interval
+from busbar.units import Digits, format_percent
 from reports.records.measurement import Record
 
 Floats = NDArray[np.float64]
 
 #: Size in bytes below which busbw has no meaning, because a call takes its latency.
 LATENCY_BOUND = 64 * 1024
+#: A share of the limit above this is no figure: the limit was measured in another state.
+BEYOND_LIMIT = 1.5
 
 
 def _positive(**figures: float) -> None:
@@ -45,6 +48,13 @@ def of_limit(seconds: float, least: float) -> float:
     """The share of a bound that is reached: least possible time / time; 1 is the bound itself."""
     _positive(seconds=seconds, least=least)
     return least / seconds
+
+
+def limit_text(share: float | None, digits: Digits = ".1f") -> str:
+    """A share of the limit in per cent; empty for None, ``>150%`` above what may be explained."""
+    if share is not None and share > BEYOND_LIMIT:
+        return f">{100 * BEYOND_LIMIT:.0f}%"
+    return format_percent(share, digits)
 
 
 def speedup(base: float, throughput: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +17,9 @@ from busbar.units import (
     format_size,
     is_open,
 )
-from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
+from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison, Difference
 from reports.analysis.history import History, HistoryEvent, Series, events
-from reports.records.measurement import STEP, grouped
+from reports.records.measurement import STEP, Measurement, grouped
 from reports.records.metrics import BANDWIDTH, BESIDE, MESSAGE_RATE, TIME, named, present, setting
 from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.summary import TESTS
@@ -72,6 +73,39 @@ def beside(comparisons: Sequence[Comparison]) -> list[Column]:
         for metric in present(rows, BESIDE)
         if metric is not comparisons[0].metric
     ]
+
+
+def comparison_document(
+    comparisons: Sequence[Comparison], differing: Sequence[Difference]
+) -> dict[str, Any]:
+    """A comparison for JSON: a verdict with its figures for each row, and how the runs differ.
+
+    ``ratio`` is NEW's cost over BASE's: above 1, NEW is slower, also if a rate was compared.
+    """
+    return {
+        "comparisons": [
+            {
+                **_settings(c.row.base),
+                "metric": c.metric.name,
+                "base": c.base,
+                "new": c.new,
+                "ratio": c.ratio,
+                "low": c.low,
+                "high": c.high,
+                "p": c.p,
+                "effect": c.effect,
+                "verdict": c.word,
+                "launches": [len(c.row.base_runs), len(c.row.new_runs)],
+            }
+            for c in comparisons
+        ],
+        "differences": list(map(str, differing)),
+    }
+
+
+def _settings(row: Measurement) -> dict[str, Any]:
+    names = ("collective", "algorithm", "transport", "ranks", "dtype", "op", "root", "placement")
+    return {"size": row.nbytes, **{name: getattr(row, name) for name in names}}
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:
@@ -222,6 +256,40 @@ def _event_text(h: History, event: HistoryEvent) -> str:
     )
     differing = h.differing.get(event.run, ())
     return text + "".join(f"\n  differs: {d}" for d in differing)
+
+
+def history_document(h: History) -> dict[str, Any]:
+    """A history for JSON: series with their points, changes and alarm, and how runs differ.
+
+    Runs are numbered from 1. ``ratio`` is of costs: above 1, a row became slower.
+    """
+    return {
+        "runs": list(h.runs),
+        "series": [
+            {
+                **_settings(s.row),
+                "metric": s.metric.name,
+                "points": [
+                    {
+                        "run": point.run + 1,
+                        "value": s.metric.of_cost(point.value),
+                        "low_s": point.low,
+                        "high_s": point.high,
+                        "iterations": point.iterations,
+                    }
+                    for point in s.points
+                ],
+                "changes": [
+                    {"run": s.points[cut.at].run + 1, "ratio": cut.ratio, "p": cut.p}
+                    for cut in s.cuts
+                ],
+                "unconfirmed": s.alarm
+                and {"runs": s.alarm.runs, "ratio": s.alarm.ratio, "p": s.alarm.p},
+            }
+            for s in h.series
+        ],
+        "differences": {str(run + 1): list(map(str, ds)) for run, ds in h.differing.items()},
+    }
 
 
 _CSV_COLUMNS = (

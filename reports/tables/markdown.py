@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from busbar.tables import render_markdown
-from busbar.units import format_change, format_interval, format_percent, format_size
+from busbar.units import format_change, format_interval, format_size
 from reports.analysis.answer import UNSURE, answers, crossovers, stretch_table
 from reports.analysis.cautions import warnings_of
 from reports.analysis.compare import Comparison, Difference
@@ -15,6 +15,7 @@ from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
 from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, ERROR, TIME, present, setting
+from reports.statistics.quantities import limit_text
 from reports.tables.comparison import beside, bounds_text, counts_of, remedy
 from reports.tables.show import (
     busbw_texts,
@@ -98,7 +99,7 @@ def _run_table(rows: Sequence[Measurement]) -> str:
         ("95 %", "right", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
         ("busbw", "right", busbw_texts(rows)),
         *((m.name, "right", figures_of(rows, m)) for m in present(rows, BESIDE)),
-        ("of limit", "right", [format_percent(share_of_limit(r)) for r in rows]),
+        ("of limit", "right", [limit_text(share_of_limit(r)) for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
         *((m.name, "right", figures_of(rows, m)) for m in present(rows, (ERROR,))),

@@ -29,6 +29,7 @@ from reports.analysis.answer import (
     server_and_ring,
     stretch_table,
 )
+from reports.analysis.cautions import disturbance
 from reports.analysis.compare import row_key, samples
 from reports.analysis.winners import Cells, Stretch, at_center, decided, winners
 from reports.records.cores import per_core_text
@@ -165,6 +166,11 @@ def conclusion_lines(rows: Sequence[Measurement], width: int) -> list[str]:
     return [
         line for text in conclusions(rows) for line in wrap(text, width, subsequent_indent=_GAP)
     ]
+
+
+def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
+    """`disturbance` as lines, at most ``width`` wide; none if nothing disturbed the rows."""
+    return wrap(disturbance(rows), width, subsequent_indent=_GAP)
 
 
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:

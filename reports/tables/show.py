@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from busbar.tables import WIDE, Column, RenderedTable, draw_sparkline, fit_columns, render_rich
-from busbar.terminal import open_console
+from busbar.terminal import make_printable, open_console
 from busbar.units import (
     format_count,
     format_digits,
@@ -16,8 +18,10 @@ from busbar.units import (
     format_seconds,
     format_size,
 )
+from reports.analysis.answer import best_figure
+from reports.analysis.cautions import warnings_of
 from reports.records.cores import SHARED, marked, oversubscription
-from reports.records.measurement import Expected, Measurement, Run, grouped, level_of
+from reports.records.measurement import Expected, Measurement, Reading, Run, grouped, level_of
 from reports.records.metrics import (
     ALGBW,
     BESIDE,
@@ -29,7 +33,8 @@ from reports.records.metrics import (
     present,
     setting,
 )
-from reports.statistics.quantities import joules_per_gb, of_limit
+from reports.records.table import folded
+from reports.statistics.quantities import joules_per_gb, limit_text, of_limit
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
 #: Columns to leave out if there is no room, in this order; only after that names are wrapped.
@@ -89,7 +94,7 @@ def tables(
     for n, group in enumerate(groups):
         shown, run = _table(group, width, ascii_only, expected), group[0].run
         if named:
-            shown = replace(shown, heading=f"{_origin(run)}: {shown.heading}")
+            shown = replace(shown, heading=f"{origin(run)}: {shown.heading}")
         average = run.average_busbw_bytes_per_s
         if average is not None and last[run.source, run.number] == n:
             text = f"average busbw {average / 1e9:.4g} GB/s, as the log states it"
@@ -98,12 +103,43 @@ def tables(
     return shown_tables
 
 
-def _origin(run: Run) -> str:
+def origin(run: Run) -> str:
     """The file of a run, and its hosts if known."""
-    if not run.hosts:
-        return run.source
+    return f"{run.source} ({_hosts(run)})" if run.hosts else run.source
+
+
+def _hosts(run: Run) -> str:
     more = f" and {len(run.hosts) - 1} more" if len(run.hosts) > 1 else ""
-    return f"{run.source} ({run.hosts[0]}{more})"
+    return f"{run.hosts[0]}{more}" if run.hosts else ""
+
+
+def files_table(paths: Sequence[Path], readings: Sequence[Reading]) -> RenderedTable:
+    """A line for each file: hosts, ranks, the best figure, and what is wrong with the file."""
+    several = [one.rows for one in readings]
+    if len({path.is_absolute() for path in paths}) > 1:
+        paths = [path.absolute() for path in paths]
+    folder = Path(os.path.commonpath([path.parent for path in paths]))
+    columns: list[Column] = [
+        ("file", "left", [make_printable(str(path.relative_to(folder))) for path in paths]),
+        ("host", "left", [_hosts(rows[0].run) if len(rows) else "" for rows in several]),
+        ("ranks", "left", [_listed({r.ranks for r in rows if r.ranks}) for rows in several]),
+        ("best", "left", [best_figure(rows).removeprefix("highest busbw ") for rows in several]),
+        ("warnings", "left", [_wrong_with(one) for one in readings]),
+    ]
+    where = "" if folder == Path() else f" in {make_printable(str(folder))}"
+    return render_rich(f"{len(paths)} files{where}; best: highest busbw, or least time", columns)
+
+
+def _listed(counts: Collection[int]) -> str:
+    return " ".join(map(str, sorted(counts)))
+
+
+def _wrong_with(reading: Reading) -> str:
+    """That a file's run failed, or the number of its warnings and of its reader's notes."""
+    if any(note.broken for note in reading.notes):
+        return "run failed or cut"
+    count = len(reading.notes) + len(warnings_of(folded(reading.rows)))
+    return str(count or "")
 
 
 def _table(
@@ -127,7 +163,7 @@ def _table(
         ("algbw", "right", figures_of(rows, ALGBW)),
         ("busbw", "right", busbw_texts(rows)),
         *((m.name, "right", figures_of(rows, m)) for m in BESIDE),
-        ("limit", "right", [format_percent(share_of_limit(r)) for r in rows]),
+        ("limit", "right", [limit_text(share_of_limit(r)) for r in rows]),
         ("port out", "right", [_of_size(r.sent_bytes, r) for r in rows]),
         ("port in", "right", [_of_size(r.received_bytes, r) for r in rows]),
         ("links", "right", [_of_size(r.total_bytes, r) for r in rows]),

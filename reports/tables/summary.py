@@ -7,17 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from statistics import median
 from textwrap import wrap
 
 from busbar.statistics import interval
 from busbar.tables import GAP, Column, render_lines, split_columns
 from busbar.units import format_digits, format_seconds, seven_characters
+from reports.analysis.textbook import FORMULAS, VOLUMES
 from reports.analysis.winners import Winner, winners
 from reports.records.measurement import LAST, LIBRARY, Measurement, grouped, placements
 from reports.records.metrics import PLACEMENT
-from reports.statistics.quantities import LATENCY_BOUND, bandwidths, center, of_limit
-from reports.tables.scaling import answer
+from reports.statistics.quantities import (
+    BEYOND_LIMIT,
+    LATENCY_BOUND,
+    bandwidths,
+    center,
+    limit_text,
+    of_limit,
+)
+from reports.tables.scaling import answer, disturbance_lines
 
 #: The point-to-point tests, and the units of their cells.
 TESTS: Mapping[str, str] = {
@@ -153,6 +162,7 @@ _OF_LIMIT = (
     "limit: what the fastest reached of the limit that memory sets; --limit column and reports show"
     " have it of every row"
 )
+_BEYOND = f"{limit_text(inf)}: more than any memory reaches; the limit does not hold for these rows"
 _MEANS = "above are means (--statistic); what > and ~ mark, and what follows, goes by medians"
 
 
@@ -178,6 +188,7 @@ def summary(rows: Sequence[Measurement], statistic: str = "median", width: int =
     text = answer(rows, room)
     if text and statistic == "mean":
         text = [*wrap(_MEANS, room), *text]
+    text += disturbance_lines(rows, room)
     lines += ["", *text] if text else []
     return [f"{_COMMENT}{line}".rstrip() for line in lines]
 
@@ -232,7 +243,7 @@ def _grids(
     letters = {size: why_above(chiefs[size], share) for size, share in shares.items()}
     edge = max(map(len, letters.values()), default=0)
     for size, share in shares.items():
-        lines[size][_LIMIT] = f"{100 * share:.0f}%{letters[size]:{edge}}"
+        lines[size][_LIMIT] = f"{limit_text(share, '.0f')}{letters[size]:{edge}}"
     # Below this size a call takes its latency, so a rate has no meaning.
     units: dict[str, int] = {}
     for size in by_size:
@@ -240,6 +251,7 @@ def _grids(
     what = f", {next(iter(units))}" if len(units) == 1 else ""
     notes = [_KEY] * bool(best) + [_BOUND] * bool(bounds) + [_OF_LIMIT] * bool(shares)
     notes += [f"{one}: {why}" for one, why in WHY_ABOVE.items() if one in letters.values()]
+    notes += [_BEYOND] * any(share > BEYOND_LIMIT for share in shares.values())
     yield _Grid(
         f"{head}{what}{'; (x): against library' if LIBRARY in names else ''}",
         [*names, *[_LIMIT] * bool(shares)],
@@ -359,4 +371,17 @@ def _volumes(rows: Sequence[Measurement]) -> list[str]:
         "",
         f"{rows[0].collective}: bytes moved per iteration, as counted, in units of the size",
         *(f"{name:>{widest}}" + "".join(f" {c:>14}" for c in cells) for name, cells in table),
+        *_law(rows[0].collective, rows[0].ranks or 0, [name for name, _ in moved]),
+    ]
+
+
+def _law(collective: str, ranks: int, names: Sequence[str]) -> list[str]:
+    """A line on parameter server against ring, if both were measured: the table counts each way."""
+    if collective != "allreduce" or ranks < 2 or not {"ps", "ring"} <= set(names):
+        return []
+    server, ring = (f"{FORMULAS[n]} = {VOLUMES[n](ranks):.4g}n" for n in ("ps", "ring"))
+    return [
+        "",
+        f"busiest port of ps: {server}, all received, then all sent; of ring: {ring}",
+        f"sent while as much is received; so ps needs P = {ranks} times as long",
     ]

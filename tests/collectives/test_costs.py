@@ -160,6 +160,15 @@ def test_exact_costs(collective: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("n", COUNTS)
+def test_a_servers_port_is_busy_as_often_as_there_are_ranks(n: int) -> None:
+    """Rule: port is 2(P - 1) of a parameter server and 2(P - 1)/P of a ring."""
+    ports = {
+        name: cost(build("allreduce", name, n), spec("allreduce")).port for name in ("ps", "ring")
+    }
+    assert isclose(ports["ps"], 2 * (n - 1)) and isclose(ports["ring"], 2 * (n - 1) / n)
+
+
+@pytest.mark.parametrize("n", COUNTS)
 def test_double_trees(n: int) -> None:
     """At most twice the vector each way for the all-reduce, once for broadcast and reduce.
 

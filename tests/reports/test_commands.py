@@ -1,5 +1,6 @@
 """The table of commands: what stands in it works, and costs nothing to list."""
 
+import json
 import subprocess
 import sys
 from inspect import getdoc
@@ -10,7 +11,7 @@ import pytest
 from busbar.installation import extra
 from reports.commands import TABLE
 from tests.conftest import REPO
-from tests.reports.runs import cli, records, saved, to_jsonl
+from tests.reports.runs import changed, cli, records, saved, to_jsonl
 
 
 @pytest.mark.parametrize("name", TABLE.entries)
@@ -100,3 +101,25 @@ def test_a_wrong_option_is_one_line_before_anything_is_printed(
     """
     out, err = cli(*[str(run_file) if word == "RUN" else word for word in command], status=2)
     assert out == "" and err.count("\n") == 1 and err.startswith("reports: ") and said in err
+
+
+def test_documents_say_what_tables_say(tmp_path: Path) -> None:
+    """Rule: --format json of compare, history and show --expect has their verdicts and status."""
+    slow = [changed(one, times_s=tuple(2 * t for t in one.out.times_s)) for one in records()]
+    base, new = saved(tmp_path / "a.jsonl", records()), saved(tmp_path / "b.jsonl", slow)
+    gate = ("compare", base, new, "--fail-slower", "5%", "--expect", "time < 1ns")
+    document = json.loads(cli(*gate, "--format", "json", status=1).out)
+    cli(*gate, status=1)
+    assert {one["verdict"] for one in document["comparisons"]} == {"cannot tell"}
+    assert document["failed"][0].endswith("slower by more than 5%")
+    assert not document["expectations"]["kept"]
+    out = [one for one in document["comparisons"] if one["placement"] == "out"]
+    assert out and all(one["ratio"] == pytest.approx(2, rel=0.01) for one in out)
+    past = json.loads(cli("history", base, new, base, "--format", "json").out)
+    assert past["runs"] == [str(base), str(new), str(base)]
+    values = [point["value"] for point in past["series"][0]["points"]]
+    assert values[1] == pytest.approx(2 * values[0], rel=0.01)
+    rule = ("show", base, "--format", "json", "--expect")
+    assert json.loads(cli(*rule, "time > 0us").out)["kept"]
+    (failure, *_) = json.loads(cli(*rule, "time < 1ns", status=1).out)["failures"]
+    assert failure["row"]["size"] and "wanted" in failure["text"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -80,3 +80,53 @@ def test_a_failed_expectation_says_who_it_was(tmp_path: Path) -> None:
     run_ = _record(tmp_path / "run.jsonl", slow={1: 30 * HOP})
     out = " ".join(cli("show", run_, "--expect", "time < 1 us", status=1).out.split())
     assert "FAILED on n0:" in out and "slow there: rank 1 (node n0): by ranks' times" in out
+
+
+def _logs(folder: Path, ratios: Sequence[float], noise: float = 0.01) -> list[Path]:
+    """A log per host, whose rows from 64 KiB take ``ratios`` times as long."""
+    random, files = np.random.default_rng(1), []
+    for n, ratio in enumerate(ratios):
+        rows = [
+            changed(
+                allreduce(
+                    "ring",
+                    8,
+                    size,
+                    timed([(2e-5 + size / 1e10) * (ratio if size >= 65536 else 1) * (1 + x)] * 6),
+                    environment={"hosts": [f"n{n}"]},
+                )
+            )
+            for size, x in zip(
+                (1024, 16384, 65536, 2**20, 2**24), noise * random.standard_normal(5), strict=True
+            )
+        ]
+        files.append(saved(folder / f"n{n}.jsonl", rows))
+    return files
+
+
+def test_a_log_that_deviates_from_its_like(tmp_path: Path) -> None:
+    """Rule: the slow host's file is named, alone, with its sizes; a faster one ends with 0."""
+    files = _logs(tmp_path, [1, 1, 1.4, 1, 1, 1, 1, 1])
+    out = cli("outliers", *files, status=1).out
+    assert "from 64K" in out and "below 64K" not in out and "1 of 8 files" in out
+    document = json.loads(cli("outliers", *files, "--format", "json", status=1).out)
+    (one,) = document["deviations"]
+    assert one["file"].endswith("n2.jsonl (n2)") and 1.3 < one["ratio"] < 1.5
+    assert "1 of 8 files" in cli("outliers", *_logs(tmp_path, [0.6, *[1] * 7])).out
+
+
+def test_logs_that_are_alike_or_too_few(tmp_path: Path) -> None:
+    """Rule: noise names no file; what may not show is said, and three files cannot tell."""
+    files = _logs(tmp_path, [1.0] * 8, noise=0.05)
+    assert cli("outliers", *files).out.startswith("none of 8 files")
+    assert "cannot tell" in cli("outliers", *files[:3], status=2).err
+    assert "may not show" in cli("outliers", *files[:4]).out
+
+
+def test_a_log_that_is_no_log_is_an_outlier(tmp_path: Path) -> None:
+    """Rule: a host whose log cannot be read, lacks rows or has wrong elements fails the others."""
+    files = _logs(tmp_path, [1.0] * 6)
+    for spoil, said in (("", "no.jsonl"), (files[0].read_text().rsplit("\n", 3)[0], "lacks 2 row")):
+        (tmp_path / "no.jsonl").write_text(spoil)
+        out = cli("outliers", *files, tmp_path / "no.jsonl", status=1).out
+        assert any(line.startswith("FAILED") and said in line for line in out.splitlines())

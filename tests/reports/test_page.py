@@ -14,12 +14,12 @@ from msgspec.structs import replace
 
 from busbar.errors import ProbeError, ReportError
 from reports.analysis.machine import read_machine
-from reports.figures.series import COLOURS, colours, fitted
+from reports.figures.series import COLOURS, colours, fitted, run_names
 from reports.page import page
 from reports.page.document import _plotly
 from reports.page.markup import hash_of, json_script, table
 from reports.page.method import method_part, tiles
-from reports.page.payload import payload, reduced, run_names
+from reports.page.payload import payload, reduced
 from reports.records.measurement import Measurement, Run
 from tests.reports.runs import EVIL, TOPO, cli, records, rows, saved
 

@@ -16,7 +16,7 @@ from reports.analysis.compare import Comparison, compare, differences, join
 from reports.analysis.stragglers import Cell, Pairs
 from reports.figures.canvas import times_axis
 from reports.figures.plot import FIGURES, MOST_INSIDE, figures, heat_map, scaling
-from reports.figures.series import Palette, fitted
+from reports.figures.series import Palette, colour_of, fitted
 from reports.records.measurement import Measurement
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
 from tests.command import reports_main as main
@@ -280,3 +280,22 @@ def test_a_name_is_no_markup(name: str) -> None:
     bare = row.replace("<!-- -->", "").replace("\\\\", "").replace("\\|", "")
     assert bare.count("|") == 9
     assert all(bare[n - 1] == "\\" for n, c in enumerate(bare) if c in "<>[]`*_!")
+
+
+def test_files_of_one_law_are_one_line_and_one_colour(tmp_path: Path) -> None:
+    """Rule: files of one rank count each are one line an algorithm, named without a path.
+
+    A size that another file has again is one point. Runs with the same points stay apart.
+    """
+    files = [rows(records(["ring", "ps"], [ranks], [1024, 2**20])) for ranks in (2, 4)]
+    again = rows(records(["ps"], [4], [2**20]))
+    every = [row for one in [*files, again] for row in one if row.placement == "out"]
+    palette = Palette.of(every)
+    lines = palette.series([row for row in every if row.size == 2**20], ranks=True)
+    assert {line.name for line in lines} == {"ring mpi", "ps mpi"}
+    assert all([row.ranks for row in line.rows] == [2, 4] for line in lines)
+    assert colour_of(["ps", "ring"]) == {
+        line.name.split()[0]: line.style["color"] for line in lines
+    }
+    twice = palette.series([*files[0], *rows(records(["ring", "ps"], [2], [1024, 2**20]))])
+    assert all("(run" in line.name for line in twice)

@@ -67,6 +67,17 @@ def _lines(results: list[Placements], width: int = 80) -> list[str]:
     return summary(flat(results), width=width)
 
 
+def test_server_and_ring_have_the_law_below_their_bytes() -> None:
+    """Rule: with both, the factor P between their ports is said; with one it is not."""
+    moved: dict[str, Any] = {"sent_bytes": 1, "received_bytes": 1, "total_bytes": 2}
+    rows = [
+        allreduce(name, 8, 2**20, timed((1e-3,) * 8, **moved)) for name in ("ring", "ps", "tree")
+    ]
+    said = " ".join(line.removeprefix("# ") for line in _lines(rows))
+    assert "2n(P-1) = 14n" in said and "2n(P-1)/P = 1.75n" in said and "P = 8 times" in said
+    assert "P = 8 times" not in " ".join(_lines(rows[1:]))
+
+
 def test_small_sizes_are_told_in_microseconds() -> None:
     """Rule: one table has each size once: times below 64K, then busbw; the best is marked."""
     results = [
@@ -120,7 +131,10 @@ def test_an_open_interval_is_not_printed(low: float, high: float) -> None:
 
 
 def test_more_than_the_limit_is_explained() -> None:
-    """Rule: above 105 % of limit the row's cell has the letter of its reason; at 104 % none has."""
+    """Rule: above 105 % of limit the row's cell has the letter of its reason; at 104 % none has.
+
+    Above 150 % the cell has no figure, and a note says why.
+    """
     shared: dict[str, Any] = {"ranks_per_core": 2.0}
     others: dict[str, Any] = {"noise": Noise(others=[0.2])}
     cases: tuple[tuple[str, float, dict[str, Any]], ...] = (
@@ -128,6 +142,7 @@ def test_more_than_the_limit_is_explained() -> None:
         ("106%s", 1.06, shared),
         ("120%o", 1.2, others),
         ("104%", 1.04, shared),
+        (">150%c", 1.6, {}),
     )
     for cell, limit, more in cases:
         over = timed(
@@ -139,6 +154,7 @@ def test_more_than_the_limit_is_explained() -> None:
         notes = [w for w in warnings_of(flat([row])) if "above 105%" in w]
         why = WHY_ABOVE.get(cell[-1])
         assert len(notes) == (why is not None)
+        assert text.count("more than any memory reaches") == (limit > 1.5)
         if why is not None:
             assert f"{cell[-1]}: {why.split(',')[0].split(';')[0]}" in text
             assert notes[0].startswith("1 of 1 rows") and notes[0].endswith(why)

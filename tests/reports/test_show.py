@@ -10,7 +10,7 @@ import pytest
 from busbar.start import python
 from reports.records.measurement import Measurement
 from reports.tables.show import tables, texts
-from tests.reports.runs import cli, records, rows
+from tests.reports.runs import cli, records, rows, saved
 
 WORDS = ("time", "95 %", "busbw", "limit", "n")
 
@@ -83,3 +83,14 @@ def test_a_log_without_its_ranks_asks_for_them(tmp_path: Path) -> None:
     assert "N/A" in said.out and "--ranks N gives busbw" in said.err
     said = cli("show", log, "--ranks", "4")
     assert "N/A" not in said.out and "--ranks" not in said.err
+
+
+def test_several_files_begin_with_a_table_of_them(tmp_path: Path) -> None:
+    """Rule: each file has a line with its best figure and its state; one file has no such table."""
+    good, cut = saved(tmp_path / "good.jsonl", records()), tmp_path / "cut.jsonl"
+    cut.write_text(good.read_text()[:-200])
+    out = cli("show", good, cut).out
+    line = next(line for line in out.splitlines() if line.lstrip().startswith(cut.name))
+    assert "GB/s" in line and "run failed or cut" in line
+    assert "2 files" in cli("show", good, cut, "--quiet").out
+    assert "files; best:" not in cli("show", good).out

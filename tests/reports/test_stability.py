@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bench.run.recorder import closing, closing_sentences
 from reports.analysis.cautions import disturbed, in_brief, warnings_of
 from reports.records.measurement import Noise, Placements
 from reports.statistics.quantities import relative_width
@@ -223,3 +225,20 @@ def test_rows_beside_other_programs_are_counted() -> None:
     (line,) = [line for line in warnings_of(flat(results)) if "programs" in line]
     assert line.startswith("2 of 3 rows ran beside other programs") and "up to 92 %" in line
     assert "allreduce c 1K out" in line and not disturbed(flat(results[:1]))
+
+
+def test_a_closing_answer_says_what_disturbed_the_run() -> None:
+    """Rule: other programs and shared cores stand in one line of every closing answer."""
+    noise, many = {"noise": Noise(others=(0.3,))}, {"ranks_per_core": 2.0}
+
+    def rows(quiet: bool, **more: Any) -> str:
+        results = flat(allreduce(n, 2, 1024, timed([1e-5] * 9, **more)) for n in ("ring", "ps"))
+        lines = (closing_sentences if quiet else closing)(results, "median")
+        return " ".join(line.removeprefix("# ").strip() for line in lines)
+
+    for quiet in (True, False):
+        assert "disturbed" not in rows(quiet)
+        assert rows(quiet, **noise, **many).endswith(
+            "times may be disturbed: oversubscribed: 2 ranks per core; other programs took up to 30"
+            " % of all cores in 2 of 2 rows"
+        )

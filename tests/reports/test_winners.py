@@ -301,6 +301,18 @@ def test_one_rank_has_no_winner() -> None:
     assert line.startswith("no answer: with one rank") and "--ranks N" in line
 
 
+def test_sizes_with_one_algorithm_are_no_part_of_the_answer() -> None:
+    """Rule: of an interrupted run the answer covers the sizes that two algorithms have."""
+    sizes = [64 << 10, 256 << 10, 1 << 20]
+    rows = _rows(
+        *(_result("ring", 2, size, _spread(1e-3, n)) for n, size in enumerate(sizes)),
+        *(_result("ps", 2, size, _spread(2e-3, 9 + n)) for n, size in enumerate(sizes[:2])),
+    )
+    text = "\n".join(answer(rows, 100))
+    assert "64K - 256K  ring" in text and "1M" not in text
+    assert re.search(r"ring was [\d.]+ times as fast as ps from 64K to 256K", text)
+
+
 def test_a_size_that_cannot_tell_leaves_the_others_their_answer() -> None:
     """Rule: one size of wide scatter hides neither the ratio at most sizes nor its own doubt."""
     wide = [(1e-6, 1e-4)[n % 2] for n in range(40)]

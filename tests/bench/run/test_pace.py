@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shlex
 import subprocess
 from collections.abc import Sequence
 from itertools import accumulate
@@ -18,10 +19,10 @@ from bench.launch.launch import parse_progress
 from bench.options.options import parse
 from bench.run.contenders import RankSetup, jobs
 from bench.run.memory import Pool
-from bench.run.pace import Pace, limits, planned
+from bench.run.pace import Pace, all_work, limits, order, planned
 from bench.run.screen import Screen
 from busbar.units import format_duration
-from tests.conftest import REPO, Mpi, environment, under
+from tests.conftest import REPO, Mpi, environment, on_threads, under
 
 Seconds = st.floats(0.1, 100.0)
 GIB = 2**30
@@ -83,6 +84,14 @@ def test_a_given_number_of_iterations_is_not_limited() -> None:
     assert pace.left() == float("inf")
     pace.begin()
     assert pace.remaining() == pytest.approx(150)
+
+
+def test_by_size_all_algorithms_come_together() -> None:
+    """Rule: --order size measures every row once, one size after the other, as listed in each."""
+    options = parse(shlex.split("-A ring,ps -b 1K -e 4K --order size"), "allreduce")
+    work = all_work(jobs([options], RankSetup(2, "inproc")), 2)
+    rows = [(work[at].line.size, work[at].chosen.label) for at in order(options, work, 0)]
+    assert rows == [(size, name) for size in (1024, 2048, 4096) for name in ("ring", "ps")]
 
 
 def test_cycles_without_end_begin_anew() -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from bench.launch.control_socket import ControlSocket
-from bench.run.recorder import Recorder
+from bench.run.recorder import Recorder, so_far
 from bench.run.screen import Screen
 from collectives.execution.inproc.world import InprocWorld
 from reports.readers.reading import read
@@ -121,9 +122,42 @@ def test_a_quiet_run_that_ends_early_says_so(
     """Rule: a quiet run prints why it ended early and its sentences, and nothing else."""
     keeper, _ = _keeper(tmp_path, sentences=lambda rows: [f"{len(rows)} rows"])
     keeper.row(_result(), ["a row"])
-    keeper.end(lambda: ["# ended early: interrupted", "a table"], "interrupted")
+    keeper.end(lambda: ["a table"], "interrupted", lambda: ["# ended early: interrupted"])
     rows = len(_result())
     assert capsys.readouterr().out == f"# ended early: interrupted\n{rows} rows\n"
+
+
+def test_a_run_that_ends_early_says_what_it_measured() -> None:
+    """Rule: each algorithm has its rows of all; with one algorithm the text says how to compare."""
+    planned = ["ring", "ring", "ps", "ps"]
+
+    def told(names: str, by_size: bool = False) -> str:
+        sizes = Counter[str]()
+        rows = list[Measurement]()
+        for name in names.split():
+            sizes[name] += 1
+            rows += allreduce(name, 2, 8 * sizes[name], (1e-3,) * 9).every
+        return " ".join(line.removeprefix("# ") for line in so_far(rows, planned, by_size=by_size))
+
+    assert told("ring ring ps ps") == ""
+    assert told("ring ps ring") == "rows measured: ring 2 of 2, ps 1 of 2"
+    alone = told("ring ring")
+    assert alone.startswith("rows measured: ring 2 of 2, ps 0 of 2; nothing to compare yet")
+    assert "--order size" in alone and "--order size" not in told("ring", by_size=True)
+
+
+def test_by_size_has_the_tables_of_by_algorithm() -> None:
+    """Rule: --order size measures all algorithms at a size first; tables and closing are the same.
+
+    Launches draw their own order, so both options are refused together.
+    """
+    row = "--ranks 2 -b 1K -e 4K -n 2 -A ring,ps --placement out --limit none"
+    usual, sized = (on_threads("allreduce", row, more) for more in ("", "--order size"))
+    line = re.compile(r"^ +\d+ +\d+ +float|^# Collective test .*", re.MULTILINE)
+    tables = [line.findall(out) for _, out, _ in (usual, sized)]
+    assert usual[0] == sized[0] == 0 and tables[0] == tables[1] and len(tables[0]) == 10
+    status, _, err = on_threads("allreduce", row, "--order size --launches 2")
+    assert status == 2 and "--order" in err
 
 
 def test_whoever_ends_a_run_does_not_wait_for_a_pager(

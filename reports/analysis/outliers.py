@@ -1,0 +1,110 @@
+"""Which of many files, such as one log per host, deviate from the others. No I/O.
+
+Files are compared row by row with the median of all files that measured the same on the same kind
+of device, so no absolute limit is needed. A file's deviation is the median of its rows' deviations,
+for small sizes, which take latency, and for large ones apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+import numpy as np
+
+from reports.analysis.compare import by_key, cost, samples
+from reports.records.measurement import Measurement, grouped
+from reports.records.metrics import setting
+from reports.statistics.inference import launch_center, robust_test, student_quantile
+from reports.statistics.quantities import LATENCY_BOUND
+
+#: Fewest files to tell one from the others: with fewer, no test can be significant.
+FEWEST = 4
+_SIGNIFICANT = 0.01
+# Least standard deviation of a logarithm: files that agree by chance make no difference certain.
+_LEAST_SCATTER = 0.005
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A file (by its place) whose rows of one ``group`` take ``ratio`` times as long as the others.
+
+    ``rows``: how many rows of the file were compared. ``p``: two-sided, times the number of tests.
+    """
+
+    file: int
+    group: str
+    ratio: float
+    rows: int
+    p: float
+
+
+@dataclass(frozen=True)
+class Outliers:
+    """``deviations``: slowest first. ``files``: how many files each group compared.
+
+    ``unseen``: the greatest ratio that would not show in some group. ``few``: the groups with fewer
+    than `FEWEST` files. ``missing``: rows that most other files have, by file.
+    """
+
+    deviations: tuple[Deviation, ...]
+    files: Mapping[str, int]
+    unseen: float
+    few: tuple[str, ...]
+    missing: Mapping[int, int]
+
+
+def outliers(files: Sequence[Sequence[Measurement]], margin: float) -> Outliers:
+    """Compare files of rows; differences up to ``margin`` (relative) do not count."""
+    costs: dict[object, dict[int, float]] = {}
+    group_of: dict[object, str] = {}
+    for number, rows in enumerate(files):
+        timed = [row for row in rows if cost(row)]
+        for devices, mine in grouped(timed, lambda row: row.run.devices).items():
+            for key, alike in by_key(mine).items():
+                costs.setdefault((key, devices), {})[number] = log(launch_center(samples(alike)))
+                group_of[key, devices] = _group(alike[0])
+    deviations: dict[str, dict[int, list[float]]] = {}
+    for what, by_file in costs.items():
+        middle = float(np.median(list(by_file.values())))
+        of_group = deviations.setdefault(group_of[what], {})
+        for number, value in by_file.items():
+            of_group.setdefault(number, []).append(value - middle)
+    enough = {name: one for name, one in deviations.items() if len(one) >= FEWEST}
+    tests = sum(map(len, enough.values()))
+    unlike, unseen = list[Deviation](), 1 + margin
+    for name, of_group in enough.items():
+        middles = {number: float(np.median(values)) for number, values in of_group.items()}
+        for number, middle in middles.items():
+            others = np.array([value for n, value in middles.items() if n != number])
+            effect = middle - float(np.median(others))
+            rest = others - np.median(others)
+            error, p = robust_test(abs(effect), 1, rest, _LEAST_SCATTER)
+            p = min(1.0, 2 * tests * p)
+            tail = student_quantile(_SIGNIFICANT / 2 / tests, len(others) - 1)
+            unseen = max(unseen, exp(tail * error))
+            if abs(effect) > log(1 + margin) and p < _SIGNIFICANT:
+                unlike.append(Deviation(number, name, exp(effect), len(of_group[number]), p))
+    return Outliers(
+        tuple(sorted(unlike, key=lambda one: -one.ratio)),
+        {name: len(one) for name, one in enough.items()},
+        unseen,
+        tuple(name for name in deviations if name not in enough),
+        _missing(costs, len(files)),
+    )
+
+
+def _group(row: Measurement) -> str:
+    """The setting of a row, and whether its size takes latency or bandwidth."""
+    names = [setting(row), row.algorithm]
+    if row.size and row.busbw_bytes_per_s is not None:
+        names.append("below 64K" if row.size < LATENCY_BOUND else "from 64K")
+    return ", ".join(filter(None, names))
+
+
+def _missing(costs: Mapping[object, Mapping[int, float]], files: int) -> dict[int, int]:
+    """How many rows that more than half of all files have are missing, by file."""
+    usual = [by_file for by_file in costs.values() if 2 * len(by_file) > files]
+    counts = {n: sum(n not in by_file for by_file in usual) for n in range(files)}
+    return {n: count for n, count in counts.items() if count}
