@@ -15,6 +15,7 @@ from msgspec import structs
 from bench.api.calls import Algorithm, as_words, function_name, listed, python_names
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
+from bench.cli.ranks import core_ranks
 from bench.launch.launch import (
     error_messages,
     folder_for_rows,
@@ -26,7 +27,6 @@ from bench.steps.main import StepCommand, check
 from bench.steps.options import StepOptions
 from busbar.arguments import unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
-from busbar.host import cores
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
 from busbar.units import format_count
@@ -115,7 +115,7 @@ def run(
             raise Unsupported(
                 "algorithms: a function needs the number of ranks; give ranks= beside launcher="
             )
-        root = parse(argv, collective).root
+        root = parse([*argv, "--ranks", str(several.counts[0])], collective).root
         if functions and root is None:
             raise Unsupported("root all: an algorithm that is a function has one root; give root=0")
 
@@ -198,8 +198,7 @@ def _launches(
     """
     if launcher is not None and not isinstance(launcher, str):
         raise Unsupported(f"{of}: launcher is a command line such as 'srun', not {launcher!r}")
-    usual = parsed(argv).threads or max(2, len(cores()))
-    given: list[object] = [usual if ranks is None else ranks]
+    given: list[object] = [(parsed(argv).threads or core_ranks()) if ranks is None else ranks]
     if isinstance(ranks, Iterable) and not isinstance(ranks, str):
         given = list(ranks)
     if not given:

@@ -222,7 +222,7 @@ class RunOptions(OptionGroup):
             if self.in_process:
                 raise Unsupported(f"{flag} starts processes; threads are on this host alone")
             if not self.rank_list:
-                raise Unsupported(f"{flag} starts the ranks of --ranks; say how many: --ranks N")
+                raise Unsupported(f"{flag} starts ranks; say how many: --ranks N")
         return self
 
 

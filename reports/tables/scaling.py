@@ -29,7 +29,6 @@ from reports.analysis.answer import (
     server_and_ring,
     stretch_table,
 )
-from reports.analysis.cautions import disturbance
 from reports.analysis.compare import row_key, samples
 from reports.analysis.winners import Cells, Stretch, at_center, decided, winners
 from reports.records.cores import per_core_text
@@ -170,6 +169,8 @@ def conclusion_lines(rows: Sequence[Measurement], width: int) -> list[str]:
 
 def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
     """`disturbance` as lines, at most ``width`` wide; none if nothing disturbed the rows."""
+    from reports.analysis.cautions import disturbance  # not before the first row
+
     return wrap(disturbance(rows), width, subsequent_indent=_GAP)
 
 

@@ -62,8 +62,8 @@ def test_cost_has_bounds_beside() -> None:
     status, out, _ = collectives_cli("cost ring -c allreduce -n 8")
     assert status == 0
     lines = [line.split() for line in out.splitlines()]
-    assert ["lower", "bound", "3", "1.75", "1.75", "0.875"] in lines
-    assert ["ring", "14", "14", "14", "1.75", "1.75", "0.875"] in lines
+    assert ["lower", "bound", "3", "1.75", "1.75", "-", "0.875"] in lines
+    assert ["ring", "14", "14", "14", "1.75", "1.75", "1.75", "0.875"] in lines
 
 
 #: Command lines that are refused, and what is said of them; names and values: `test_catalogue`.
@@ -142,7 +142,8 @@ def test_a_thousand_ranks_are_proven_within_a_gibibyte(collective: str, name: st
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30));"
         "from tests.command import collectives_main as main;"
         f"status = main(['verify', '{name}', '-c', '{collective}', '-n', '1024']);"
-        "most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        # Not ru_maxrss, which keeps what the process was before exec.
+        "most = int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]);"
         "raise SystemExit(status or most > 1 << 20)"
     )
     env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.formats.convert import _Converter, _proven, convert
+from collectives.formats.convert import _Converter, convert, proven
 from collectives.formats.export import export
 from collectives.formats.load import build, load
 from collectives.formats.msccl import ThreadblockStep, parse, write
@@ -92,7 +92,7 @@ def test_schedules_of_files_by_every_way(path: Path, ways: dict[str, bool]) -> N
     algorithm = parse(path.read_bytes(), str(path))
     proof = prove(algorithm)
     assert proof.notes == ()
-    _proven(_Converter(algorithm, proof, **ways).run(), proof.layout)
+    proven(_Converter(algorithm, proof, **ways).run(), proof.layout)
 
 
 @EACH_FILE
@@ -145,7 +145,7 @@ def test_scratch_that_is_exchanged() -> None:
     algorithm = two(*steps, coll="alltoall", chunks=2)
     proof = prove(algorithm)
     for ways in WAYS:
-        made = _proven(_Converter(algorithm, proof, **ways).run(), proof.layout)
+        made = proven(_Converter(algorithm, proof, **ways).run(), proof.layout)
         assert _naively_right(made, proof.layout)
 
 

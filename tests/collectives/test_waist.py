@@ -39,6 +39,8 @@ TRANSPORTS = (
 #: command line, and the fields of data that are named in a table.
 ASKED = {
     "given",  # argparse's
+    "function",  # a user's
+    "inner",
     "options",
     "world.comm",  # mpi4py's
     "self._world.comm",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from bench.timing.measure import Timing, measure
+from bench.timing.measure import FunctionAction, Timing, measure
 from bench.timing.starts import BarrierStart
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, Mailbox, run
@@ -21,7 +21,6 @@ from collectives.schedule.ops import op
 from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Findings, culprits
 from reports.records.measurement import Measurement, Record, Run
-from tests.bench.timing.test_measure import Iteration
 from tests.conftest import examples
 from tests.reports.slowness import ALL_WAIT, HOP, MIXED, PerRank, played
 
@@ -197,7 +196,7 @@ def _executed(collective: str, algorithm: str, guilty: int, how: str) -> PerRank
             plan()
 
         start = BarrierStart(timed, clock=lambda: now[rank])
-        return measure(Iteration(runs), timed, rules, start)
+        return measure(FunctionAction(runs), timed, rules, start)
 
     rules = Timing(iterations=12, per_rank=True)
     return run(4, body, deadline=60)[0].per_rank_s

@@ -185,21 +185,21 @@ def test_whoever_ends_a_run_does_not_wait_for_a_pager(
 
 
 @pytest.mark.parametrize(
-    ("report", "told"),
+    ("early", "told"),
     [
-        (["the report"], []),
+        ([], []),
         (["# ended early: interrupted"], ["the run ended early: interrupted"]),
         (None, [_KILLED]),
     ],
 )
 def test_records_state_the_end_of_their_run(
-    tmp_path: Path, report: list[str] | None, told: list[str]
+    tmp_path: Path, early: list[str] | None, told: list[str]
 ) -> None:
     """Rule: no gate passes a run that ended early or was killed; older files are unknown."""
     keeper, path = _keeper(tmp_path)
     keeper.row(_result(), ["a row"])
-    if report is not None:
-        keeper.end(lambda: report)
+    if early is not None:
+        keeper.end(lambda: ["the report"], early=lambda: early)
     gate = ["show", str(path), "--quiet", "--expect", "time > 0 s"]
     assert [note.text for note in read(path).notes if note.broken] == told
     assert reports_main(gate) == int(bool(told))
