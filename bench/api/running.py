@@ -15,6 +15,7 @@ from msgspec import structs
 from bench.api.calls import Algorithm, as_words, function_name, listed, python_names
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
+from bench.cli.ranks import core_ranks
 from bench.launch.launch import (
     error_messages,
     folder_for_rows,
@@ -26,7 +27,6 @@ from bench.steps.main import StepCommand, check
 from bench.steps.options import StepOptions
 from busbar.arguments import unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
-from busbar.host import cores
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
 from busbar.units import format_count
@@ -102,9 +102,10 @@ def run(
     chosen = [] if algorithms is None else listed(algorithms)
     functions = [one for one in chosen if callable(one)]
     if functions:
-        more["algorithm"] = [
+        # Files that are not written yet. Of two functions with one name `as_words` says so.
+        more["algorithm"] = dict.fromkeys(
             f"{function_name(one, collective)}=./" if callable(one) else one for one in chosen
-        ]
+        )
     parser = make_parser(collective)
     with python_names(parser):
         argv = parser.words(more, "busbar.run", _ELSEWHERE)
@@ -198,7 +199,7 @@ def _launches(
     """
     if launcher is not None and not isinstance(launcher, str):
         raise Unsupported(f"{of}: launcher is a command line such as 'srun', not {launcher!r}")
-    usual = parsed(argv).threads or max(2, len(cores()))
+    usual = parsed(argv).threads or core_ranks()
     given: list[object] = [usual if ranks is None else ranks]
     if isinstance(ranks, Iterable) and not isinstance(ranks, str):
         given = list(ranks)
