@@ -127,6 +127,19 @@ def test_a_quiet_run_that_ends_early_says_so(
     assert capsys.readouterr().out == f"# ended early: interrupted\n{rows} rows\n"
 
 
+def test_the_end_of_a_run_is_on_disk_before_its_report(tmp_path: Path) -> None:
+    """Rule: if the report cannot be printed, as into a closed pipe, the file has its end line."""
+    keeper, path = _keeper(tmp_path)
+    keeper.row(_result(), ())
+
+    def report() -> list[str]:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        keeper.end(report)
+    assert not read(path).notes and '"end":"complete"' in path.read_text()
+
+
 def test_a_run_that_ends_early_says_what_it_measured() -> None:
     """Rule: each algorithm has its rows of all; with one algorithm the text says how to compare."""
     planned = ["ring", "ring", "ps", "ps"]
@@ -185,21 +198,21 @@ def test_whoever_ends_a_run_does_not_wait_for_a_pager(
 
 
 @pytest.mark.parametrize(
-    ("report", "told"),
+    ("early", "told"),
     [
-        (["the report"], []),
+        ([], []),
         (["# ended early: interrupted"], ["the run ended early: interrupted"]),
         (None, [_KILLED]),
     ],
 )
 def test_records_state_the_end_of_their_run(
-    tmp_path: Path, report: list[str] | None, told: list[str]
+    tmp_path: Path, early: list[str] | None, told: list[str]
 ) -> None:
     """Rule: no gate passes a run that ended early or was killed; older files are unknown."""
     keeper, path = _keeper(tmp_path)
     keeper.row(_result(), ["a row"])
-    if report is not None:
-        keeper.end(lambda: report)
+    if early is not None:
+        keeper.end(list, early=lambda: early)
     gate = ["show", str(path), "--quiet", "--expect", "time > 0 s"]
     assert [note.text for note in read(path).notes if note.broken] == told
     assert reports_main(gate) == int(bool(told))
