@@ -34,8 +34,10 @@ _SIGNS = (
 )
 # Variables with the number of ranks on this host: of Hydra (MPICH, Intel MPI), Open MPI, MVAPICH.
 _LOCAL_SIZE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
-# Variables of launchers that are not among the signs above: PMIx, Cray's ALPS, Flux.
-_OTHER_SIGNS = ("PMIX_RANK", "PMI_FD", "ALPS_APP_PE", "FLUX_TASK_RANK")
+# Variables of launchers that are not among the signs above: PMIx, PMI without a size, Intel MPI,
+# IBM's jsrun, Cray's ALPS, Flux.
+_OTHER_SIGNS = ("PMIX_RANK", "PMI_RANK", "PMI_FD", "PMI_ID", "MPI_LOCALRANKID",
+                "JSM_NAMESPACE_RANK", "ALPS_APP_PE", "FLUX_TASK_RANK")  # fmt: skip
 # Launchers' processes that start ranks, by the kernel's names (15 characters).
 _PARENTS = ("hydra_pmi_proxy", "prterun", "prted", "orted", "orterun", "mpirun", "mpiexec",
             "slurmstepd", "palsd")  # fmt: skip

@@ -94,7 +94,10 @@ def build(function: Callable[..., Schedule], collective: str, ranks: int, root: 
     function itself are raised as they are.
     """
     name, what = function_name(function, collective), spec(collective)
-    parameters = inspect.signature(function).parameters
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:  # a function in C
+        raise Unsupported(f"algorithms: {name} is no function in Python ({_PAGE})") from None
     more = {"root": root} if "root" in parameters else {}
     try:
         inspect.signature(function).bind(ranks, **more)

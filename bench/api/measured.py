@@ -189,6 +189,8 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
         if not isinstance(path, (str, Path, Iterable)):
             raise Unsupported(f"busbar.load reads files, not {path!r}")
         for one in [path] if isinstance(path, (str, Path)) else path:
+            if not isinstance(one, (str, Path)):
+                raise Unsupported(f"busbar.load reads files, not {one!r}")
             files += _matching(one)
     if not files:
         raise ReportError("busbar.load: no file to read")
@@ -208,7 +210,10 @@ def _matching(path: str | Path) -> Sequence[str | Path]:
     if not any(mark in str(path) for mark in "*?[") or Path(path).exists():
         return [path]
     pattern = Path(path)
-    files = sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+    try:
+        files = sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+    except ValueError as error:  # such as **.log
+        raise ReportError(f"busbar.load: {path}: {error}") from None
     if not files:
         raise ReportError(f"busbar.load: no file matches {path}")
     return files

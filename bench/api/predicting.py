@@ -120,6 +120,8 @@ def predict(
             continue
         operation = Operation.of(schedule, collective, root=root)
         times[name] = schedule, predictor.seconds(operation, nbytes).tolist()
+    if not times:
+        raise Unsupported(left_out[0].removeprefix("left out: "))
     bounds = predictor.lower_bound(collective, count, nbytes)
     lines = []
     for at, size in enumerate(nbytes):

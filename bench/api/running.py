@@ -102,9 +102,10 @@ def run(
     chosen = [] if algorithms is None else listed(algorithms)
     functions = [one for one in chosen if callable(one)]
     if functions:
-        more["algorithm"] = [
+        # Files that are not written yet. Of two functions with one name `as_words` says so.
+        more["algorithm"] = dict.fromkeys(
             f"{function_name(one, collective)}=./" if callable(one) else one for one in chosen
-        ]
+        )
     parser = make_parser(collective)
     with python_names(parser):
         argv = parser.words(more, "busbar.run", _ELSEWHERE)

@@ -11,7 +11,7 @@ from busbar.files import read_text
 
 #: Most hosts of a list. Decisions of ``busbar qualify`` were simulated up to a quarter of it.
 MOST_HOSTS = 1 << 16
-_MOST_BYTES = 1 << 24
+_MOST_BYTES, _MOST_RANGES = 1 << 24, 8
 _RANGE = "[0-9]{1,9}(?:-[0-9]{1,9})?"
 _RANGES = re.compile(rf"([^\[\]]*)\[({_RANGE}(?:,{_RANGE})*)\](.*)")
 
@@ -54,6 +54,8 @@ def expand(word: str, where: str) -> list[str]:
 
     Raises Unsupported for more than `MOST_HOSTS`. Brackets without numbers stay as they are.
     """
+    if word.count("[") > _MOST_RANGES:
+        raise Unsupported(f"{where}: {word[:60]}: a name has at most {_MOST_RANGES} ranges")
     match = _RANGES.fullmatch(word)
     head, ranges, tail = match.groups() if match else (word, "", "")
     ends = [part.partition("-") for part in ranges.split(",") if part]

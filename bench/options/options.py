@@ -754,9 +754,12 @@ def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, 
         ours = ("ring", "tree", "torus", "ps") if more else (catalogue.usual(collective),)
         return tuple(map(Choice, (*ours, "library")))
     chosen = tuple(map(parse_choice, types.split_names(text)))
+    labels = [choice.label for choice in chosen]
     for choice in chosen:
-        if choice.shown in _known(collective):
+        if choice.shown in (*_known(collective), NONBLOCKING):
             raise Unsupported(f"-A {choice.shown}=: an algorithm of Busbar is called so")
+        if choice.shown and labels.count(choice.shown) > 1:
+            raise Unsupported(f"-A {choice.shown}=: two files have this name")
         listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
         if not (listed or "+" in choice.name or is_file(choice.name)):
             theirs = dict.fromkeys(("nccl", "mpi", "rccl"), "library")

@@ -106,11 +106,12 @@ class Recorder:
             self._screen.close()
             try:
                 before = early()
+                why = before[0].removeprefix(EARLY).strip() if before else ""
+                # Before the report, which a closed pipe or a full pager may not take.
+                self._each(lambda store: store.end(why))
                 self._say([*before, *closing()])
                 if self._sentences is not None:
                     self._screen.lines([*before, *self._sentences(self.results)])
-                why = before[0].removeprefix(EARLY).strip() if before else ""
-                self._each(lambda store: store.end(why))
                 if self._rank == 0 and reason is None:
                     self._line.send(reported=True)
             finally:

@@ -218,8 +218,10 @@ class Session(RunSession):
             result = self._measured(work[at])
             self._keeper.row(result.every, ())
             table_of[at][at] = result
-        self._keeper.say(self._held_lines())
+        lines = self._held_lines()
+        # Before they are printed: a run that is ended meanwhile would print them once more.
         self._held.clear()
+        self._keeper.say(lines)
 
     def _row(self, work: PlannedRow) -> Placements:
         """Measure, keep and print a row."""

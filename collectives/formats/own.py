@@ -51,6 +51,10 @@ class _Document(Struct, forbid_unknown_fields=True):
     steps: list[list[_Move]]
 
 
+# Made at import: ranks that are threads may crash msgspec if they are the first to use a type.
+_DOCUMENT = msgspec.json.Decoder(_Document)
+
+
 def recognises(text: bytes) -> bool:
     """True if a text begins as `write` begins it."""
     return text.lstrip().startswith(b'{"busbar_schedule"')
@@ -80,7 +84,7 @@ def parse(text: bytes, name: str = "JSON") -> StoredSchedule:
     Raises MscclError, and ScheduleError if chunks do not fit the collective. Nothing is proven yet.
     """
     try:
-        read = msgspec.json.decode(text, type=_Document)
+        read = _DOCUMENT.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise MscclError(f"{name}: no schedule of Busbar: {error}") from None
     scratch = [len(each) for each in read.held]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, inf, log
 
 import numpy as np
 
@@ -24,6 +24,8 @@ FEWEST = 4
 _SIGNIFICANT = 0.01
 # Least standard deviation of a logarithm: files that agree by chance make no difference certain.
 _LEAST_SCATTER = 0.005
+# The logarithm of a ratio above which no ratio would show.
+_MOST_LOG = log(1000)
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,9 @@ class Deviation:
 class Outliers:
     """``deviations``: slowest first. ``files``: how many files each group compared.
 
-    ``unseen``: the greatest ratio that would not show in some group. ``few``: the groups with fewer
-    than `FEWEST` files. ``missing``: rows that most other files have, by file.
+    ``unseen``: the greatest ratio that would not show in some group; infinite if files differ so
+    much that none would. ``few``: the groups with fewer than `FEWEST` files. ``missing``: rows that
+    most other files have, by file.
     """
 
     deviations: tuple[Deviation, ...]
@@ -83,7 +86,7 @@ def outliers(files: Sequence[Sequence[Measurement]], margin: float) -> Outliers:
             error, p = robust_test(abs(effect), 1, rest, _LEAST_SCATTER)
             p = min(1.0, 2 * tests * p)
             tail = student_quantile(_SIGNIFICANT / 2 / tests, len(others) - 1)
-            unseen = max(unseen, exp(tail * error))
+            unseen = max(unseen, exp(tail * error) if tail * error < _MOST_LOG else inf)
             if abs(effect) > log(1 + margin) and p < _SIGNIFICANT:
                 unlike.append(Deviation(number, name, exp(effect), len(of_group[number]), p))
     return Outliers(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from busbar.terminal import make_printable
 from busbar.units import format_count
 from reports.commands.output import (
     RunOptions,
+    check_ranks,
     console,
     note,
     print_broken,
@@ -93,6 +95,7 @@ class OutliersCommand(RunOptions, Command):
         from reports.tables.show import origin
 
         margin = parse_share(self.margin)
+        check_ranks(self.ranks)
         readings, paths, unread = list[Reading](), list[Path](), list[str]()
         for path in self.files:
             try:
@@ -139,6 +142,8 @@ class OutliersCommand(RunOptions, Command):
         count, seen = len({one.file for one in found.deviations}), 100 * (found.unseen - 1)
         of = format_count(max(found.files.values()), "file")
         unseen = f"; less than {seen:.0f} % may not show" if found.unseen > 1 + margin else ""
+        if found.unseen == inf:
+            unseen = "; files of a group differ so much that no difference would show"
         print(f"{count or 'none'} of {of}: more than {100 * margin:g} % from the others{unseen}")
         return int(slow or bool(failures) or broken)
 
@@ -173,6 +178,6 @@ def _document(found: Outliers, names: Sequence[str], failures: Sequence[str]) ->
         ],
         "files": dict(found.files),
         "too_few_files": list(found.few),
-        "least_ratio_seen": found.unseen,
+        "least_ratio_seen": None if found.unseen == inf else found.unseen,
         "failures": list(failures),
     }

@@ -76,11 +76,16 @@ def read_all(paths: Sequence[Path], ranks: int | None) -> list[Reading]:
 
     Notes that differ in place and figures alone are one line: the first, and how many are like it.
     """
-    if ranks is not None and ranks < 1:
-        raise ReportError(f"--ranks {ranks}: at least 1")
+    check_ranks(ranks)
     readings = [read(path, ranks) for path in paths]
     print_notes(paths, readings)
     return readings
+
+
+def check_ranks(ranks: int | None) -> None:
+    """Raise ReportError if ``--ranks`` is no number of ranks."""
+    if ranks is not None and ranks < 1:
+        raise ReportError(f"--ranks {ranks}: at least 1")
 
 
 def print_notes(paths: Sequence[Path], readings: Sequence[Reading]) -> None:

@@ -14,7 +14,8 @@ def test_nothing_in_the_environment_means_started_by_hand() -> None:
     """Rule: a Slurm job's batch script is not a step of ranks."""
     env = {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "64"}
     assert launched(env) is None and by_hand(env)
-    assert not by_hand({"PMIX_RANK": "0"}) and not by_hand({"PMI_RANK": "0", "PMI_SIZE": "1"})
+    assert not any(by_hand({name: "0"}) for name in ("PMIX_RANK", "PMI_RANK", "PMI_ID"))
+    assert not by_hand({"PMI_RANK": "0", "PMI_SIZE": "1"})
 
 
 @pytest.mark.parametrize(

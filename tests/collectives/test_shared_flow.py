@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping
 
@@ -276,3 +278,13 @@ def test_waits_are_few_and_for_lower_stages(pair: tuple[str, str]) -> None:
             for peer, task in (wait for wait in work.waits if wait[1] != ENTRY):
                 above = work.stage - found.works[peer][task].stage
                 assert above == 0 if any(found.slots) else above > 0
+
+
+def test_threads_find_the_types_of_messages_ready() -> None:
+    """Rule: importing prepares the types; threads that are the first to use one may crash."""
+    code = """
+        from collectives.execution.program import Local, Receive, Send, Span
+        import collectives.execution.shm.tasks
+        assert all("__msgspec_cache__" in vars(one) for one in (Local, Receive, Send, Span))
+    """
+    subprocess.run([sys.executable, "-c", "if True:" + code], check=True)

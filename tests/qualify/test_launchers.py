@@ -130,6 +130,8 @@ def test_a_list_of_too_many_hosts_is_refused_before_it_is_written_out() -> None:
     for text in ("n[1-999999999]", "r[1-60000]n[1-60000]n[1-60000]"):
         with pytest.raises(Unsupported, match=rf"hosts; a list has at most {MOST_HOSTS:,}"):
             from_words(text)
+    with pytest.raises(Unsupported, match="a name has at most 8 ranges"):
+        from_words("n" + "[1]" * 5000)
 
 
 def test_hosts_of_another_slurm_job_are_refused(

@@ -121,6 +121,10 @@ def test_logs_that_are_alike_or_too_few(tmp_path: Path) -> None:
     assert cli("outliers", *files).out.startswith("none of 8 files")
     assert "cannot tell" in cli("outliers", *files[:3], status=2).err
     assert "may not show" in cli("outliers", *files[:4]).out
+    assert "at least 1" in cli("outliers", *files, "--ranks", "0", status=2).err
+    apart = _logs(tmp_path, [1, 1e4, 1e8, 1e12])
+    assert "no difference would show" in cli("outliers", *apart).out
+    assert json.loads(cli("outliers", *apart, "--format", "json").out)["least_ratio_seen"] is None
 
 
 def test_a_log_that_is_no_log_is_an_outlier(tmp_path: Path) -> None:

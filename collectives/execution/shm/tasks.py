@@ -148,6 +148,8 @@ def places_of(
 
 _Step = tuple[int, list[Local], list[Send], list[Receive], list[Local]]
 _Message = tuple[int, list[_Step], list[tuple[Buffer, tuple[int, int]]], bool]
+# Used at import: ranks that are threads may crash msgspec if they are the first to use a type.
+msgspec.convert([0, [], [], False], _Message)
 
 
 def placed_program_json(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:

@@ -305,6 +305,10 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
         busbar.load(tmp_path / "*.log")
     with pytest.raises(Unsupported, match="reads files, not 5"):
         busbar.load(5)  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match="reads files, not 5"):
+        busbar.load([5])  # type: ignore[list-item]
+    with pytest.raises(ReportError, match=r"\*\*x: "):
+        busbar.load(tmp_path / "**x")
     assert len(busbar.load(tmp_path / "*.jsonl")) == len(busbar.load([str(path)])) == len(rows)
     plotted = rows.plot(tmp_path, "svg")
     assert plotted and all(one.read_bytes().startswith(b"<?xml") for one in plotted)
@@ -414,6 +418,8 @@ def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
         (lambda: busbar.predict(algorithms="rng"), "did you mean ring?"),
         (lambda: busbar.predict(algorithms=5), "not 5"),  # type: ignore[arg-type]
         (lambda: busbar.predict(topology="none.txt"), "topology none.txt"),
+        (lambda: busbar.predict("broadcast", ranks=3, root=9), "root 9"),
+        (lambda: busbar.predict(algorithms=max), "max is no function in Python"),
         (lambda: busbar.simulate(machine="torrus"), "no machine 'torrus'"),
         (lambda: busbar.simulate(machine="torus:2x2", ranks=9), "places for 4 ranks, not for 9"),
     ):

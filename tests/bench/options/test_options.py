@@ -48,6 +48,8 @@ def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
     [
         ("-A nosuch", "ring, sharded_ps"),
         ("-A ring=./walk.json", "an algorithm of Busbar is called so"),
+        ("-A nonblocking=./walk.json", "an algorithm of Busbar is called so"),
+        ("-A walk=./a.json,ring,walk=./b.json", "two files have this name"),
         ("-b 2M -e 1M", "above -e"),
         ("-i 0", "-i 0 does not advance"),
         ("-b 1 -e 2 --ranks 2", "2 bytes are less than one element of 4 bytes"),

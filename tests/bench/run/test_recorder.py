@@ -127,6 +127,19 @@ def test_a_quiet_run_that_ends_early_says_so(
     assert capsys.readouterr().out == f"# ended early: interrupted\n{rows} rows\n"
 
 
+def test_the_end_of_a_run_is_on_disk_before_its_report(tmp_path: Path) -> None:
+    """Rule: if the report cannot be printed, as into a closed pipe, the file has its end line."""
+    keeper, path = _keeper(tmp_path)
+    keeper.row(_result(), ())
+
+    def report() -> list[str]:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        keeper.end(report)
+    assert not read(path).notes and '"end":"complete"' in path.read_text()
+
+
 def test_a_run_that_ends_early_says_what_it_measured() -> None:
     """Rule: each algorithm has its rows of all; with one algorithm the text says how to compare."""
     planned = ["ring", "ring", "ps", "ps"]
