@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from busbar.arguments import Parser
+from busbar.arguments import Parser, program
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.tables import new_table
-from busbar.units import format_count
+from busbar.units import format_change, format_count
 from reports.commands.output import (
     ExpectOptions,
     LogOptions,
@@ -236,6 +236,8 @@ def _failed(
 
 # Number of latest campaigns that are shown as columns.
 _CAMPAIGNS = 4
+# Least deviation of a single run from the others that is told, as a share of the time.
+_MARGIN = 0.1
 
 
 class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
@@ -270,7 +272,8 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         readings = read_all(self.files, self.ranks)
         runs = [(str(p), one.rows) for p, one in zip(self.files, readings, strict=True)]
-        changes = history(by_start(runs), noise)
+        ordered = by_start(runs)
+        changes = history(ordered, noise)
         forbidding = [(n, d) for n, ds in changes.differing.items() for d in ds if d.forbids]
         if forbidding and not self.anyway:
             n, difference = forbidding[0]
@@ -282,7 +285,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         elif self.format == "json":
             print(json.dumps(history_document(changes), indent=1))
         else:
-            _print_history(changes)
+            _print_history(changes, [rows for _, rows in ordered])
             words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in changes.series]
             shown = [s.row for s in changes.series]
             print_rules(console(), checklist(shown, words=words), shown, self)
@@ -311,7 +314,8 @@ def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
     return int(any(one.state != GOOD for one in campaigns[-1].verdicts))
 
 
-def _print_history(changes: History) -> None:
+def _print_history(changes: History, runs: Sequence[Sequence[Measurement]]) -> None:
+    from reports.analysis.outliers import outliers
     from reports.tables.comparison import event_lines, history_tables
 
     terminal = console()
@@ -321,7 +325,16 @@ def _print_history(changes: History) -> None:
     for line in lines:
         terminal.print(line, markup=False)
     if not lines:
-        print(f"no change in {len(changes.series)} rows over {len(changes.runs)} runs")
+        # A change needs two runs on either side; a run that differs alone is none.
+        alone = {one.file: one.ratio for one in reversed(outliers(runs, _MARGIN).deviations)}
+        for n, ratio in sorted(alone.items()):
+            terminal.print(
+                f"run {n + 1} ({changes.runs[n]}): time {format_change(ratio)} against the other"
+                f" runs, which is no lasting change; {program('reports outliers')} compares hosts",
+                markup=False,
+            )
+        change = "lasting change" if alone else "change"
+        print(f"no {change} in {len(changes.series)} rows over {len(changes.runs)} runs")
 
 
 def _history_gate(changes: History, fail: float | None, out: TextIO) -> int:
