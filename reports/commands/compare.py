@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reports.analysis.compare import Comparison, Difference
     from reports.analysis.history import History
     from reports.analysis.quality import Rule
-    from reports.records.measurement import Measurement
+    from reports.records.measurement import Measurement, Reading
 
 
 #: Stands for the word ``--`` in `sides`: argparse would drop ``--``. No file name contains a NUL.
@@ -256,7 +256,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
     format: str = option("--format", "table", choices=("table", "csv", "json"))
 
     def run(self) -> int:
-        """Print series and changes. Returns 1 if a row is slower than ``--fail-slower`` allows."""
+        """Print series and changes; returns the exit status, see `_history_gate`."""
         from reports.analysis.expect import parse_share
         from reports.analysis.history import history
         from reports.analysis.history import in_order as by_start
@@ -289,7 +289,13 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
             words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in changes.series]
             shown = [s.row for s in changes.series]
             print_rules(console(), checklist(shown, words=words), shown, self)
-        return _history_gate(changes, fail, sys.stdout if self.format == "table" else sys.stderr)
+        latest = [
+            one
+            for path, one in zip(self.files, readings, strict=True)
+            if str(path) == changes.runs[-1]
+        ]
+        out = sys.stdout if self.format == "table" else sys.stderr
+        return _history_gate(changes, fail, latest, out)
 
 
 def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
@@ -337,8 +343,13 @@ def _print_history(changes: History, runs: Sequence[Sequence[Measurement]]) -> N
         print(f"no {change} in {len(changes.series)} rows over {len(changes.runs)} runs")
 
 
-def _history_gate(changes: History, fail: float | None, out: TextIO) -> int:
-    """1 if a row's latest change, or an alarm since, is a slowdown above ``fail``; else 0."""
+def _history_gate(
+    changes: History, fail: float | None, latest: Sequence[Reading], out: TextIO
+) -> int:
+    """1 if a row's latest change, or an alarm since, is a slowdown above ``fail``; else 0.
+
+    Also 1 if the latest run failed or has wrong elements.
+    """
     if fail is None:
         return 0
     slow = [s for s in changes.series if s.cuts and s.cuts[-1].ratio > 1 + fail]
@@ -348,7 +359,12 @@ def _history_gate(changes: History, fail: float | None, out: TextIO) -> int:
             print(
                 f"FAILED: {len(rows)} rows are slower by more than {100 * fail:g}% {what}", file=out
             )
-    return 1 if slow or open_ else 0
+    wrong = sum(bool(row.wrong) for one in latest for row in one.rows)
+    if wrong:
+        print(
+            f"FAILED: the latest run has wrong elements in {format_count(wrong, 'row')}", file=out
+        )
+    return int(bool(slow or open_ or wrong)) | print_broken(latest, out)
 
 
 class ScalingCommand(RuleOptions, RunOptions, Command):

@@ -78,6 +78,8 @@ def test_a_run_that_broke_off_keeps_no_expectation(
         (["compare", str(broken), str(whole), "--fail-slower", "5%"], True),
         (["compare", str(whole), str(whole), "--fail-slower", "5%"], False),
         (["compare", str(whole), str(broken)], False),
+        (["history", str(whole), str(broken), "--fail-slower", "5%"], True),
+        (["history", str(broken), str(whole), "--fail-slower", "5%"], False),
     ):
         assert main(argv) == int(fails), argv
         out = capsys.readouterr().out
