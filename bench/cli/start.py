@@ -253,7 +253,10 @@ def _jobs(wanted: Sequence[Options], opened: RunContext, crowd: Load | None) -> 
     world, transport, baseline = opened.world, opened.transport, opened.baseline
     if transport.on_gpu:
         wanted = [replace(options, on_gpu=True) for options in wanted]
-    missing = {} if baseline.has_library else {"library": "since threads of one process have none"}
+    missing = dict[str, str]()
+    if not baseline.has_library:
+        remedy = f"use --ranks {world.size}, which starts processes"
+        missing["library"] = f"since threads of one process have none; {remedy}"
     if not baseline.has_nonblocking:
         missing[NONBLOCKING] = f"since {baseline.name} has no non-blocking collectives; MPI has"
     if not transport.shares_memory:

@@ -393,7 +393,7 @@ def _choose(
                 raise
             reasons.append(str(error))
     if not contenders:
-        raise Unsupported(reasons[0])
+        raise Unsupported(f"nothing is left to run: {reasons[0]}")
     return contenders, [f"left out: {reason}" for reason in reasons]
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.commands import Command
 from busbar.cpulist import listed
-from busbar.errors import ScheduleError, Unsupported
+from busbar.errors import BusbarError, ScheduleError, Unsupported
 from busbar.options import option, switch
 from busbar.tables import new_table
+from busbar.terminal import make_printable
 from busbar.units import format_count, parse_ranks
 from collectives.commands.command import (
     ScheduleOptions,
@@ -131,14 +133,20 @@ def _lines(number: int, moves: list[str], columns: int) -> str:
 class VerifyCommand(SchedulesOptions, Command):
     """Prove schedules, in and out of place."""
 
+    more: tuple[str, ...] = option("MORE  further names or files", (), nargs="*")
     ranks: str = option("-n --ranks  rank counts, like 2-8,16", "1-17,32")
 
     def run(self) -> int:
-        """Print what was proven; returns exit status 1 if a schedule is wrong."""
+        """Print what was proven; returns 1 if a schedule is wrong, 2 if one cannot be proven."""
+        words = (self.name, *self.more)
+        status = max((self._verify_file(Path(one)) for one in words if is_file(one)), default=0)
+        names = ",".join(one for one in words if not is_file(one))
+        return max(status, replace(self, name=names)._verify_names() if names else 0)
+
+    def _verify_names(self) -> int:
+        """Prove algorithms; returns exit status 1 if a schedule is wrong."""
         from collectives.schedule.verify import verify
 
-        if is_file(self.name):
-            return self._verify_file(Path(self.name))
         options, name, parameters = self.algorithm()
         table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
         status = 0
@@ -168,14 +176,15 @@ class VerifyCommand(SchedulesOptions, Command):
         return status
 
     def _verify_file(self, path: Path) -> int:
-        """Prove the algorithm of a file; returns exit status 1 if it is wrong."""
+        """Prove the algorithm of a file; returns the exit status. Of several files, a line each."""
         try:
             proof = prove_file(path)
-        except ScheduleError as error:
-            print(f"collectives: {error}", file=sys.stderr)
-            return 1
-        self.check_layout(path, proof.layout)
-        print("\n".join(proof.summary))
+            self.check_layout(path, proof.layout)
+        except BusbarError as error:
+            print(f"collectives: {make_printable(str(error))}", file=sys.stderr)
+            return 1 if isinstance(error, ScheduleError) else error.exit_status
+        lines = "\n".join(proof.summary).splitlines()
+        print(("; " if self.more else "\n").join(lines))
         return 0
 
 

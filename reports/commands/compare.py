@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from busbar.arguments import Parser
+from busbar.arguments import Parser, program
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.tables import new_table
-from busbar.units import format_count
+from busbar.units import format_change, format_count
 from reports.commands.output import (
     ExpectOptions,
     LogOptions,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reports.analysis.compare import Comparison, Difference
     from reports.analysis.history import History
     from reports.analysis.quality import Rule
-    from reports.records.measurement import Measurement
+    from reports.records.measurement import Measurement, Reading
 
 
 #: Stands for the word ``--`` in `sides`: argparse would drop ``--``. No file name contains a NUL.
@@ -236,6 +236,8 @@ def _failed(
 
 # Number of latest campaigns that are shown as columns.
 _CAMPAIGNS = 4
+# Least deviation of a single run from the others that is told, as a share of the time.
+_MARGIN = 0.1
 
 
 class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
@@ -254,7 +256,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
     format: str = option("--format", "table", choices=("table", "csv", "json"))
 
     def run(self) -> int:
-        """Print series and changes. Returns 1 if a row is slower than ``--fail-slower`` allows."""
+        """Print series and changes; returns the exit status, see `_history_gate`."""
         from reports.analysis.expect import parse_share
         from reports.analysis.history import history
         from reports.analysis.history import in_order as by_start
@@ -270,7 +272,8 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         readings = read_all(self.files, self.ranks)
         runs = [(str(p), one.rows) for p, one in zip(self.files, readings, strict=True)]
-        changes = history(by_start(runs), noise)
+        ordered = by_start(runs)
+        changes = history(ordered, noise)
         forbidding = [(n, d) for n, ds in changes.differing.items() for d in ds if d.forbids]
         if forbidding and not self.anyway:
             n, difference = forbidding[0]
@@ -282,11 +285,17 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         elif self.format == "json":
             print(json.dumps(history_document(changes), indent=1))
         else:
-            _print_history(changes)
+            _print_history(changes, [rows for _, rows in ordered])
             words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in changes.series]
             shown = [s.row for s in changes.series]
             print_rules(console(), checklist(shown, words=words), shown, self)
-        return _history_gate(changes, fail, sys.stdout if self.format == "table" else sys.stderr)
+        latest = [
+            one
+            for path, one in zip(self.files, readings, strict=True)
+            if str(path) == changes.runs[-1]
+        ]
+        out = sys.stdout if self.format == "table" else sys.stderr
+        return _history_gate(changes, fail, latest, out)
 
 
 def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
@@ -311,7 +320,8 @@ def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
     return int(any(one.state != GOOD for one in campaigns[-1].verdicts))
 
 
-def _print_history(changes: History) -> None:
+def _print_history(changes: History, runs: Sequence[Sequence[Measurement]]) -> None:
+    from reports.analysis.outliers import outliers
     from reports.tables.comparison import event_lines, history_tables
 
     terminal = console()
@@ -321,11 +331,25 @@ def _print_history(changes: History) -> None:
     for line in lines:
         terminal.print(line, markup=False)
     if not lines:
-        print(f"no change in {len(changes.series)} rows over {len(changes.runs)} runs")
+        # A change needs two runs on either side; a run that differs alone is none.
+        alone = {one.file: one.ratio for one in reversed(outliers(runs, _MARGIN).deviations)}
+        for n, ratio in sorted(alone.items()):
+            terminal.print(
+                f"run {n + 1} ({changes.runs[n]}): time {format_change(ratio)} against the other"
+                f" runs, which is no lasting change; {program('reports outliers')} compares hosts",
+                markup=False,
+            )
+        change = "lasting change" if alone else "change"
+        print(f"no {change} in {len(changes.series)} rows over {len(changes.runs)} runs")
 
 
-def _history_gate(changes: History, fail: float | None, out: TextIO) -> int:
-    """1 if a row's latest change, or an alarm since, is a slowdown above ``fail``; else 0."""
+def _history_gate(
+    changes: History, fail: float | None, latest: Sequence[Reading], out: TextIO
+) -> int:
+    """1 if a row's latest change, or an alarm since, is a slowdown above ``fail``; else 0.
+
+    Also 1 if the latest run failed or has wrong elements.
+    """
     if fail is None:
         return 0
     slow = [s for s in changes.series if s.cuts and s.cuts[-1].ratio > 1 + fail]
@@ -335,7 +359,12 @@ def _history_gate(changes: History, fail: float | None, out: TextIO) -> int:
             print(
                 f"FAILED: {len(rows)} rows are slower by more than {100 * fail:g}% {what}", file=out
             )
-    return 1 if slow or open_ else 0
+    wrong = sum(bool(row.wrong) for one in latest for row in one.rows)
+    if wrong:
+        print(
+            f"FAILED: the latest run has wrong elements in {format_count(wrong, 'row')}", file=out
+        )
+    return int(bool(slow or open_ or wrong)) | print_broken(latest, out)
 
 
 class ScalingCommand(RuleOptions, RunOptions, Command):

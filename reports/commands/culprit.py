@@ -15,10 +15,10 @@ from busbar.terminal import make_printable
 from busbar.units import format_count
 from reports.commands.output import (
     RunOptions,
+    broken_runs,
     check_ranks,
     console,
     note,
-    print_broken,
     print_notes,
     print_table,
     rows_of,
@@ -116,24 +116,26 @@ class OutliersCommand(RunOptions, Command):
             origin(one.rows[0].run) if len(one.rows) else str(path)
             for path, one in zip(paths, readings, strict=True)
         ]
-        failures = [*unread]
-        failures += [
-            f"{name}: wrong elements in {format_count(wrong, 'row')}"
-            for name, one in zip(names, readings, strict=True)
-            if (wrong := sum(bool(row.wrong) for row in one.rows))
-        ]
-        failures += [
-            f"{names[n]}: lacks {format_count(count, 'row')} that most files have"
-            for n, count in found.missing.items()
+        wrong = {n: sum(bool(row.wrong) for row in one.rows) for n, one in enumerate(readings)}
+        failures = [
+            *unread,
+            *(
+                f"{names[n]}: wrong elements in {format_count(count, 'row')}"
+                for n, count in wrong.items()
+                if count
+            ),
+            *(
+                f"{names[n]}: lacks {format_count(count, 'row')} that most files have"
+                for n, count in found.missing.items()
+            ),
+            *map(str, broken_runs(readings)),
         ]
         slow = any(one.ratio > 1 for one in found.deviations)
         if self.format == "json":
             print(json.dumps(_document(found, names, failures), indent=1))
-            broken = any(one.broken for reading in readings for one in reading.notes)
-            return int(slow or bool(failures) or broken)
+            return int(slow or bool(failures))
         for failure in failures:
             print(f"FAILED {make_printable(failure)}")
-        broken = bool(print_broken(readings))
         terminal = console()
         for group, unlike in grouped(found.deviations, lambda one: one.group).items():
             print_table(terminal, _table(group, unlike, names))
@@ -144,8 +146,12 @@ class OutliersCommand(RunOptions, Command):
         unseen = f"; less than {seen:.0f} % may not show" if found.unseen > 1 + margin else ""
         if found.unseen == inf:
             unseen = "; files of a group differ so much that no difference would show"
-        print(f"{count or 'none'} of {of}: more than {100 * margin:g} % from the others{unseen}")
-        return int(slow or bool(failures) or broken)
+        bad = {n for n, one in enumerate(readings) if wrong[n] or broken_runs([one])}
+        failed = len(unread) + len(bad | set(found.missing))
+        also = f"; {failed} FAILED" if failed else ""
+        share = f"more than {100 * margin:g} % from the others"
+        print(f"{count or 'none'} of {of}: {share}{also}{unseen}")
+        return int(slow or bool(failures))
 
 
 def _table(group: str, rows: Sequence[Deviation], names: Sequence[str]) -> RenderedTable:

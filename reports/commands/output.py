@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, option, switch
@@ -202,11 +202,17 @@ def expectations_document(
     }
 
 
-def print_broken(readings: Sequence[Reading]) -> int:
-    """Print the sources whose run failed, was cut or was interrupted. Returns 1 if there is one."""
+def broken_runs(readings: Sequence[Reading]) -> list[Note]:
+    """For each source with broken notes (see `Note`), the first of them."""
     broken = [one for reading in readings for one in reading.notes if one.broken]
-    for first, *_ in grouped(broken, lambda one: one.source).values():
-        print(make_printable(f"FAILED {first}"))
+    return [first for first, *_ in grouped(broken, lambda one: one.source).values()]
+
+
+def print_broken(readings: Sequence[Reading], out: TextIO | None = None) -> int:
+    """Print the sources whose run failed, see `broken_runs`. Returns 1 if there is one."""
+    broken = broken_runs(readings)
+    for one in broken:
+        print(make_printable(f"FAILED {one}"), file=out)
     return int(bool(broken))
 
 

@@ -27,9 +27,9 @@ class Gathered:
         self.notes: list[Note] = []
         self._header = 0
 
-    def note(self, line: int, text: str) -> None:
+    def note(self, line: int, text: str, *, broken: bool = False) -> None:
         """Add a note on a line (0: no single one)."""
-        self.notes.append(Note(self.source, line, text))
+        self.notes.append(Note(self.source, line, text, broken))
 
     def take(self, line: int, row: Measurement | str, what: str = "row") -> None:
         """Add a row, or a note if ``row`` is the reason why ``what`` cannot be read."""

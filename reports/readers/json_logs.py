@@ -202,6 +202,9 @@ def read_nccl(source: str, document: Mapping[str, Any]) -> Reading:
         measured = _result(run, result, ranks, factor, config)
         for row in [measured] if isinstance(measured, str) else measured:
             gathered.take(0, row, f"result {n}")
+    values = whole(_mapping(document.get("out_of_bounds")).get("count"))
+    if values and not any(row.wrong for row in gathered.rows):
+        gathered.note(0, f"the log counts {values} values out of bounds", broken=True)
     differ = whole(_mapping(document.get("bitwise_mismatches")).get("count"))
     if differ:
         gathered.note(0, f"the log says: Bitwise mismatches : {differ}")

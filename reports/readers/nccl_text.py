@@ -493,14 +493,16 @@ def _unit_s(source: str, table: PartialTable, notes: list[Note]) -> float:
 def _check_values(
     source: str, table: PartialTable, rows: list[Measurement], notes: list[Note]
 ) -> None:
-    """Add notes on wrong values that no row shows: stars, and the count below the table."""
+    """Add notes that fail the run for wrong values of no row: stars, the count below the table."""
     starred = [s.line for s in table.rows if any(cell.endswith("*") for cell in s.cells)]
     if starred:
         text = f"the log stars the error of {len(starred)} rows from here on as too large"
-        notes.append(Note(source, starred[0], text))
+        notes.append(Note(source, starred[0], text, broken=True))
     elif table.out_of_bounds is not None and not any(row.wrong for row in rows):
         line, values = table.out_of_bounds
-        notes.append(Note(source, line, f"the log counts {values} values out of bounds"))
+        notes.append(
+            Note(source, line, f"the log counts {values} values out of bounds", broken=True)
+        )
 
 
 def _check_average(
@@ -514,15 +516,13 @@ def _check_average(
     mean = sum(rates) / len(rates)
     if isclose(mean, average, rel_tol=0.01, abs_tol=0.006):
         return
-    text = f"the log's average busbw is {average:g} GB/s, that of its rows {mean:.4g}"
+    text = f"the log's average busbw, {average:g} GB/s, does not match that of its rows, {mean:.4g}"
     if table.refused:
         why = "rows were refused"
-    elif table.announced is None:
-        why = "rows are missing, or a figure was changed"
-    elif len({start.size for start in table.rows}) < table.announced:
+    elif len(table.rows) < (table.announced or 0):
         why = "rows are missing"
     else:
-        why = "no row is missing, so a figure was changed"
+        why = "a figure was changed, or a row is missing"
     notes.append(Note(source, line, f"{text}: {why}"))
 
 

@@ -370,7 +370,7 @@ def listed(value: object) -> Sequence[Any]:
 class Note:
     """A reader's note on what it skipped or inferred; line 0: no single line.
 
-    ``broken``: the note says that the run failed, was cut or was interrupted.
+    ``broken``: the note says that the run failed, was cut, was interrupted or had wrong values.
     """
 
     source: str

@@ -187,7 +187,10 @@ def test_sizes_that_leave_nothing() -> None:
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Export, verify, import, cost and show agree on a file; wrong is status 1, bad is 2."""
+    """Export, verify, import, cost and show agree on a file; wrong is status 1, bad is 2.
+
+    Verify takes several files and names; each file is a line, and the worst status counts.
+    """
     file = tmp_path / "ring.xml"
     assert main(["export", "ring", "-c", "allreduce", "-n", "4", "-o", str(file)]) == 0
     assert main(["verify", str(file)]) == 0
@@ -208,6 +211,11 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["export", str(file), "-o", str(again)]) == 0
     capsys.readouterr()
     file.write_text(file.read_text().replace('type="rrc"', 'type="r"', 1))
+    assert main(["verify", str(file), str(again), "ring", "tree", "-n", "4"]) == 1
+    out, err = capsys.readouterr()
+    assert err.startswith(f"collectives: {file}: gpu") and err.count("\n") == 1
+    assert out.startswith(f"{again}: ") and "; proven out of place" in out.split("\n")[0]
+    assert " ring " in out and " tree " in out
     for command, status in (("verify", 1), ("import", 2)):
         assert main([command, str(file)]) == status
         told = capsys.readouterr()

@@ -134,3 +134,4 @@ def test_a_log_that_is_no_log_is_an_outlier(tmp_path: Path) -> None:
         (tmp_path / "no.jsonl").write_text(spoil)
         out = cli("outliers", *files, tmp_path / "no.jsonl", status=1).out
         assert any(line.startswith("FAILED") and said in line for line in out.splitlines())
+        assert "1 FAILED" in out.splitlines()[-1]

@@ -237,7 +237,7 @@ def test_missing_rows_and_changed_figures_are_told_apart() -> None:
     # All three figures are changed, so that the row agrees with itself.
     other = [(size, size / 1e5 / n, 0) for n, size in zip((1, 5, 3), sizes, strict=True)]
     changed = asked + _log("today", other).rpartition("# Avg")[0] + text[text.index("# Avg") :]
-    for found, why in ((without, ": rows are missing"), (changed, "so a figure was changed")):
+    for found, why in ((without, ": rows are missing"), (changed, "changed, or a row is missing")):
         (note,) = [n.text for n in parse(found).notes if "average" in n.text]
         assert note.endswith(why)
 

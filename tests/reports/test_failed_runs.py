@@ -50,11 +50,22 @@ def test_a_run_that_broke_off_says_so(end: str, kept: int, label: str) -> None:
     assert _told(text) == [(kept + 2, reading.SAYS + end)]
 
 
-@pytest.mark.parametrize("end", [*ENDS, "# ended early: interrupted by SIGINT", ROWS[1][:-20]])
+@pytest.mark.parametrize(
+    "end",
+    [
+        *ENDS,
+        "# ended early: interrupted by SIGINT",
+        "# Out of bounds values : 5 FAILED\n",
+        ROWS[1][:-20],
+    ],
+)
 def test_a_run_that_broke_off_keeps_no_expectation(
     end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: a gate does not pass a source whose run failed, was cut or was interrupted."""
+    """Rule: a gate does not pass a source whose run failed, was cut or was interrupted.
+
+    Nor one whose count of wrong values is in none of its rows.
+    """
     whole, broken = tmp_path / "whole.log", tmp_path / "broken.log"
     whole.write_text("".join([HEAD, *ROWS]))
     broken.write_text("".join([HEAD, *ROWS, end]))
@@ -67,6 +78,8 @@ def test_a_run_that_broke_off_keeps_no_expectation(
         (["compare", str(broken), str(whole), "--fail-slower", "5%"], True),
         (["compare", str(whole), str(whole), "--fail-slower", "5%"], False),
         (["compare", str(whole), str(broken)], False),
+        (["history", str(whole), str(broken), "--fail-slower", "5%"], True),
+        (["history", str(broken), str(whole), "--fail-slower", "5%"], False),
     ):
         assert main(argv) == int(fails), argv
         out = capsys.readouterr().out

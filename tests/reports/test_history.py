@@ -194,6 +194,16 @@ def test_a_gain_passes(runs: list[str]) -> None:
     cli("history", *runs[::-1], "--fail-slower", "1%")
 
 
+def test_one_run_that_differs_alone_is_told(runs: list[str], tmp_path: Path) -> None:
+    """Rule: of a history without a change, a run that is far from the others is named."""
+    slow = saved(tmp_path / "slow.jsonl", _record(np.random.default_rng(1), slow=1.3))
+    out = " ".join(cli("history", *runs[:2], slow, *runs[2:5]).out.split())
+    assert out.count("against the other runs") == 1 and "run 3 (" in out
+    assert "no lasting change in 2 rows over 6 runs" in out
+    out = cli("history", *runs[:6]).out
+    assert "no change in 2 rows over 6 runs" in out and "against the other" not in out
+
+
 def test_every_point_is_in_the_csv(runs: list[str]) -> None:
     """Rule: --format csv has a line a point, with interval and level; stdout has nothing else."""
     out = cli("history", *runs, "--format", "csv", "--fail-slower", "5%", status=1).out

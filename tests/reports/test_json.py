@@ -185,6 +185,12 @@ def test_where_and_when_nccl_tests_ran() -> None:
     assert environment["variables"] == {"NCCL_DEBUG": "INFO"} and "SECRET" not in repr(row)
 
 
+def test_a_count_of_wrong_values_that_no_result_shows_fails_the_run() -> None:
+    """Rule: values out of bounds where every result looks right are a note that fails the run."""
+    (note,) = parse(json.dumps(_document(out_of_bounds={"count": 5, "okay": "false"}))).notes
+    assert note.broken and "the log counts 5 values out of bounds" in note.text
+
+
 @pytest.mark.parametrize(
     ("code", "text"),
     [(22809, "2.28.9"), (23007, "2.30.7"), (20903, "2.9.3"), (2804, "2.8.4"), (2708, "2.7.8")],

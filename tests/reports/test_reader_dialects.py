@@ -100,20 +100,22 @@ def test_several_jobs_in_one_log_are_said() -> None:
 
 
 def test_a_starred_error_is_kept_and_said() -> None:
-    """Rule: RCCL's star behind a deviation loses no row and is not silent."""
+    """Rule: RCCL's star behind a deviation loses no row and fails the run."""
     head = HEAD.replace("#wrong", " error")
     found = parse(
         head + START + "    20.00    0.10    0.15 1e+00*    40.00    0.05    0.08  0e+00\n"
     )
     assert [(r.placement, r.error) for r in found.rows] == [("out", 1.0), ("in", 0.0)]
-    assert [n.line for n in found.notes if "stars the error of 1 rows" in n.text] == [2]
+    assert [n.line for n in found.notes if "stars the error of 1 rows" in n.text and n.broken] == [
+        2
+    ]
 
 
 def test_values_out_of_bounds_that_no_row_shows_are_said() -> None:
-    """Rule: the count below the table is a note where every row looks right, and only there."""
+    """Rule: the count below the table fails the run where no row shows wrong values, only there."""
     below = "\n# Out of bounds values : 3 FAILED\n"
     found = parse(HEAD + START + OUT + IN + below)
-    assert [n.line for n in found.notes if "3 values out of bounds" in n.text] == [3]
+    assert [n.line for n in found.notes if "3 values out of bounds" in n.text and n.broken] == [3]
     shown = parse(HEAD + START + OUT[:-1] + "3" + IN + below)
     assert not any("out of bounds" in n.text for n in shown.notes)
     assert shown.rows[0].wrong == 3

@@ -15,9 +15,10 @@ from topology.model.device import Fact
 from topology.model.topology import Kind, PairFact, Topology
 from topology.placement.pick import Objective, Ranking, available, pick
 from topology.placement.text import as_json, reasons, text
+from topology.sources import gather
 
 from .conftest import Loaded
-from .machines import DGX_1V, dgx_1v, field_report, shapes, switched
+from .machines import DGX_1V, dgx_1v, field_report, shapes, stated, switched
 from .test_model import topologies
 
 GB = 1e9
@@ -242,6 +243,29 @@ def test_what_was_measured_beats_what_is_assumed() -> None:
         shown = text(ranking)
         assert "as measured, " in shown and " (as measured)" in shown
         assert "assumed" not in shown
+
+
+@pytest.mark.parametrize(
+    ("cell", "gpus", "rate"),
+    [("NV2", 4, "20.0"), ("NV6", 4, "20.6"), ("NV12", 8, "20.0"), ("NV18", 8, "20.6")],
+)
+def test_nvlinks_are_of_the_oldest_generation_with_as_many(cell: str, gpus: int, rate: str) -> None:
+    """Rule: without a stated generation, the links of a GPU in all tell the oldest possible one."""
+    ranking = pick(stated(dict.fromkeys(combinations(range(gpus), 2), cell), gpus), 2)
+    count = int(cell[2:])
+    assert ranking.picks[0].single == pytest.approx(count * float(rate) * GB)
+    assert f"the oldest with as many a GPU is assumed, {rate} GB/s a link" in " ".join(
+        text(ranking).split()
+    )
+
+
+def test_a_hidden_tree_has_no_known_path() -> None:
+    """Rule: where all pairs are SYS within a NUMA node, no link between CPUs is made up."""
+    rows = ["\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity"]
+    rows += ["GPU0\t X \tSYS\t0-15\t0", "GPU1\tSYS\t X \t0-15\t0"]
+    ranking = pick(gather.parse("\n".join(rows)), 2)
+    for shown in (text(ranking), as_json(ranking)):
+        assert "the path is unknown" in shown and "between CPUs" not in shown
 
 
 def test_a_pair_that_measured_badly_is_left_out() -> None:

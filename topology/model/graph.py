@@ -11,6 +11,7 @@ contradicts a relation that was stated.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -233,7 +234,8 @@ class Hop:
 
     ``bandwidth``: bytes per second in that direction, over all ``count`` parallel links. ``kind``:
     nvlink, c2c, pcie, cpu or memory (inside a NUMA node, never the bottleneck). ``assumed``: the
-    source did not know the link; defaults: gen3 x16, sm 70 NVLink, 10 GB/s between CPUs.
+    source did not know the link; defaults: gen3 x16, the oldest NVLink from sm 70 on with as many
+    links a GPU, 10 GB/s between CPUs.
     """
 
     a: str
@@ -283,6 +285,15 @@ class Graph:
         return () if a == b else self._nvlink(a, b) or self._over_tree(a, b)
 
     # -- internals
+
+    @cached_property
+    def _most_nvlinks(self) -> int:
+        """The most NVLinks of a GPU."""
+        counts: Counter[str] = Counter()
+        for link in self.topology.links:
+            if link.kind is LinkKind.NVLINK:
+                counts.update({link.a: link.count, link.b: link.count})
+        return max((counts[gpu.id] for gpu in self.topology.gpus), default=0)
 
     @cached_property
     def _adjacent(self) -> dict[str, dict[str, Hop]]:
@@ -394,7 +405,7 @@ class Graph:
             if amd:
                 rate = rates.xgmi(amd[0])
             elif known or rate is None:
-                rate = rates.nvlink(min(sms, default=None), version)
+                rate = rates.nvlink(min(sms, default=None), version, self._most_nvlinks)
             else:
                 rate *= rates.NVLINK_PLANNED
             assumed = not (amd or known) and link.rate is None

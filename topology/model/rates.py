@@ -80,7 +80,8 @@ C2C_RATE = 450 * GB
 #: NCCL's planned share of the signalled PCIe rate: 12 of gen3 x16's 15.75 GB/s.
 PLANNED = 12 / (16 * 8 / 8 * 128 / 130)
 #: Assumptions if a source states nothing, so that sets of a bare matrix can be ranked: gen3 x16
-#: PCIe and Skylake's link between sockets. Every estimate that depends on them says so.
+#: PCIe, no NVLink before V100's, and Skylake's link between sockets. Every estimate that depends on
+#: them says so.
 ASSUMED_PCIE = (3, 16)
 ASSUMED_SM = 70
 ASSUMED_CPU = 10 * GB
@@ -102,12 +103,17 @@ def pcie(gen: int, width: int) -> float:
     return width * _LANE_RATE.get(gen, _LANE_RATE[6 if gen > 6 else 1]) / 80 * GB
 
 
-def nvlink(sm: int | None, version: int | None = None) -> float:
-    """Bytes per second of one NVLink, by compute capability or else by NVLink version."""
+def nvlink(sm: int | None, version: int | None = None, links: int = 0) -> float:
+    """Bytes per second of one NVLink, by compute capability or else by NVLink version.
+
+    Without both, of the oldest generation from `ASSUMED_SM` on whose GPUs can have ``links`` each.
+    """
     if sm is None and version is not None:
         return _NVLINK_VERSION.get(version, _NVLINK_VERSION[6 if version > 6 else 1]) * GB
-    capability = ASSUMED_SM if sm is None else sm
-    return next((rate for least, rate in _NVLINK if capability >= least), 18.0) * GB
+    if sm is None:
+        enough = [least for least, ports in _NVLINK_PORTS if ports >= min(links, MAX_NVLINKS)]
+        sm = min(least for least in enough if least >= ASSUMED_SM)
+    return next((rate for least, rate in _NVLINK if sm >= least), 18.0) * GB
 
 
 def xgmi(gcn: str) -> float:

@@ -11,9 +11,9 @@ import numpy as np
 
 from busbar.terminal import make_lines_printable, wrap_line
 from busbar.units import format_count, format_rate, one_decimal
-from topology.diagnostics import check
+from topology.diagnostics import check, flat
 from topology.model.graph import Hop
-from topology.model.rates import published
+from topology.model.rates import nvlink, published
 from topology.placement.pick import Objective, Pick, Ranking, Tier
 from topology.placement.rings import EXACT_LIMIT, Grid, count_rings
 from topology.placement.routes import GpuRoute, GpuRoutes
@@ -52,13 +52,22 @@ def reasons(ranking: Ranking) -> tuple[str, ...]:
             "one GPU talks to none: what check finds, nearness to a NIC and the index decided",
             *_warnings(ranking.pool, best),
         )
-    texts = [_uses(best, ranking.objective), *_bound(best, ranking.objective)]
+    hidden = bool(flat(ranking.pool.topology))
+    texts = [_uses(best, ranking.objective), *_bound(best, ranking.objective, hidden)]
     if ranking.objective is Objective.RING and len(best.gpus) >= 3:
         texts += _nvlink_rings(ranking.pool, best)
     if len(ranking.tiers) > 1:
         texts.append(_versus(best, ranking.tiers[1].best))
     texts += _warnings(ranking.pool, best)
     return tuple(texts)
+
+
+def _bottleneck_words(hop: Hop, hidden: bool) -> str:
+    """The bottleneck as text. ``hidden``: the source hides the PCIe tree, so the hop is a guess."""
+    if hidden and hop.kind == "cpu":
+        unknown = "the path is unknown, for the source hides the PCIe tree"
+        return f"{unknown}; {rate(hop.bandwidth)} (assumed)"
+    return hop_words(hop)
 
 
 def _counted(pick: Pick) -> Counter[GpuRoute]:
@@ -82,12 +91,12 @@ def _uses(pick: Pick, objective: Objective) -> str:
     return f"{_PATTERN[objective]}: " + "; ".join(f"{n} x {route.words}" for route, n in counted)
 
 
-def _bound(pick: Pick, objective: Objective) -> list[str]:
+def _bound(pick: Pick, objective: Objective, hidden: bool) -> list[str]:
     narrow = pick.bottleneck
     if narrow is None:
         return []
     shared = f", shared by {narrow.flows} flows" if narrow.flows > 1 else ""
-    texts = [f"bottleneck: {hop_words(narrow.hop)}{shared}"]
+    texts = [f"bottleneck: {_bottleneck_words(narrow.hop, hidden)}{shared}"]
     if pick.rings and pick.busbw > pick.single:
         per_link = pick.busbw / (2 * len(pick.rings))
         texts.append(
@@ -169,12 +178,21 @@ def _warnings(routes: GpuRoutes, best: Pick) -> list[str]:
     if mig:
         texts.append(f"MIG mode is on for {', '.join(mig)}: no P2P between its instances")
     texts += _nvlinks_left_out(routes, best, models)
-    if best.assumed:
-        texts.append(
-            "the source does not state the link that decides; the PCIe of its model or gen3 x16, "
-            "second-generation NVLink or 10 GB/s between CPUs is assumed"
-        )
+    if best.assumed and best.bottleneck:
+        texts.append(_assumption(best.bottleneck.hop))
     return texts
+
+
+def _assumption(hop: Hop) -> str:
+    """What is assumed of the link that decides."""
+    if hop.kind == "nvlink":
+        return (
+            "the source does not state the generation of its NVLinks; the oldest with as many a "
+            f"GPU is assumed, {rate(hop.bandwidth / hop.count)} a link (the newest carries "
+            f"{rate(nvlink(100))})"
+        )
+    what = "the PCIe of its model, or else gen3 x16," if hop.kind == "pcie" else rate(hop.bandwidth)
+    return f"the source does not state the link that decides; {what} is assumed"
 
 
 def _nvlinks_left_out(routes: GpuRoutes, best: Pick, models: Sequence[str]) -> list[str]:
@@ -297,12 +315,13 @@ def _tier(tier: Tier) -> str:
 
 def as_json(ranking: Ranking) -> str:
     """The ranking as JSON: rates in bytes per second, GPUs by id."""
+    hidden = bool(flat(ranking.pool.topology))
     document = {
         "busbar_pick": 1,
         "objective": ranking.objective.value,
         "sets": ranking.choices,
         "exact": ranking.exact,
-        "picks": [_pick_json(pick, ranking.objective) for pick in ranking.picks],
+        "picks": [_pick_json(pick, ranking.objective, hidden) for pick in ranking.picks],
         "tiers": [
             {"busbw": tier.best.busbw, "routes": _routes_used(tier.best), "sets": tier.sets}
             for tier in ranking.tiers
@@ -312,7 +331,7 @@ def as_json(ranking: Ranking) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def _pick_json(pick: Pick, objective: Objective) -> dict[str, object]:
+def _pick_json(pick: Pick, objective: Objective, hidden: bool) -> dict[str, object]:
     narrow, grid = pick.bottleneck, pick.grid
     return {
         "gpus": pick.gpus,
@@ -322,7 +341,11 @@ def _pick_json(pick: Pick, objective: Objective) -> dict[str, object]:
         "single_ring": pick.single if len(pick.gpus) > 1 else None,
         "assumed": pick.assumed,
         "bottleneck": narrow
-        and {"link": hop_words(narrow.hop), "flows": narrow.flows, "rate": narrow.rate},
+        and {
+            "link": _bottleneck_words(narrow.hop, hidden),
+            "flows": narrow.flows,
+            "rate": narrow.rate,
+        },
         "disjoint_rings": pick.rings,
         "torus": grid
         and {

@@ -378,12 +378,17 @@ def test_a_dry_run_counts_what_a_library_takes_for_itself() -> None:
 
 
 def test_work_sharing_needs_memory_of_all_ranks() -> None:
-    """Rule: where ranks have no common memory, work sharing is left out or refused in one line."""
+    """Rule: where ranks have no common memory, work sharing is left out or refused in one line.
+
+    So is the library of threads, with the remedy.
+    """
     status, out, err = on_threads("allreduce", "--threads 2 -b 8 -e 8 -n 2 -A ring,worksharing")
     assert status == 0 and "allreduce ring (inproc)" in out and "worksharing" not in out
     assert "left out: worksharing, since --transport inproc" in err
-    status, out, err = on_threads("allreduce", "--threads 2 -A worksharing")
-    assert status == 2 and not table_rows(out) and len(err.strip().splitlines()) == 1
+    for name, remedy in (("worksharing", ""), ("library", "; use --ranks 2")):
+        status, out, err = on_threads("allreduce", f"--threads 2 -A {name}")
+        assert status == 2 and not table_rows(out) and len(err.strip().splitlines()) == 1
+        assert f"nothing is left to run: {name}, since " in err and remedy in err
 
 
 def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
