@@ -162,7 +162,7 @@ def test_operators_commands_and_alerts_are_right() -> None:
         assert set(re.findall(r"busbar_\w+", rule["expr"])) <= set(re.findall(r"\w+", written))
         labels = re.findall(r"(\w+)[!=]=?[\"~]|labels\.(\w+)", str(rule))
         assert all(f'{"".join(label)}="' in written for label in labels), rule
-    assert len(alerts) == 3
+    assert len(alerts) == 4
 
 
 def test_the_page_of_options_is_that_of_the_classes() -> None:

@@ -43,7 +43,7 @@ from collectives.execution.gpu.take import load_nccl, version_text
 from collectives.execution.shm.transport import why_not
 
 _LIBRARIES = ("pandas", "pyarrow", "matplotlib", "plotly", "yaml", "networkx")
-_PATIENCE_S = 10.0
+_PATIENCE_S, _LATE = 10.0, 124  # the status is that of timeout(1)
 
 
 class CheckStatus(Enum):
@@ -117,6 +117,8 @@ def _threads() -> Check:
         return Check(name, ABSENT, "not needed without MPI")
     status, output = _said(python("busbar.mpi"))
     levels = [line for line in output.splitlines() if line.startswith("level ")]
+    if status == _LATE:
+        return Check(name, WRONG, f"MPI {output}", "try again when the machine is less busy")
     if status or not levels:
         last = (output.strip().splitlines() or ["nothing said"])[-1]
         return Check(name, WRONG, f"MPI cannot be started: {last}", "see what its launcher says")
@@ -142,12 +144,17 @@ def family(text: str) -> str:
 
 
 def _said(command: Sequence[str]) -> tuple[int, str]:
-    """Exit status and output of a short command; status 127 if it cannot be started or hangs."""
+    """Exit status and output of a short command; status 127 if it cannot be started.
+
+    If it takes longer than `_PATIENCE_S`, the status is `_LATE`.
+    """
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S,
             check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return _LATE, f"did not answer within {_PATIENCE_S:g} s"
     except (OSError, subprocess.SubprocessError) as error:
         return 127, str(error)
     return done.returncode, done.stdout + done.stderr

@@ -17,25 +17,38 @@ _RANGES = re.compile(rf"([^\[\]]*)\[({_RANGE}(?:,{_RANGE})*)\](.*)")
 
 
 def from_file(path: Path) -> list[tuple[str, str]]:
-    """The hosts of a file, each with its place, such as ``hosts, line 3``.
+    """The hosts of a file, each once, with its first place, such as ``hosts, line 3``.
 
     A line has a host or a list (see `from_words`). ``host5``, ``host5:8`` and ``host5 slots=8`` are
-    the same host; ``#`` begins a comment. Raises Unsupported if the file cannot be read, or for an
-    IPv6 address, whose colons are no slots.
+    the same host; ``#`` begins a comment. Raises Unsupported if the file cannot be read or has no
+    host, for other words behind a host, and for an IPv6 address, whose colons are no slots.
     """
-    hosts = []
-    for words, where in lines(path):
-        for name in _listed(words[0]):
+    hosts = dict[str, str]()
+    for (names, *options), where in lines(path):
+        for word in options:
+            if not re.fullmatch(r"[\w-]+=.*", word):
+                raise Unsupported(
+                    f"{where}: {word[:60]!r} is no option such as slots=2; write a host a line, or"
+                    " a,b,c"
+                )
+        for name in _listed(names):
             if name.count(":") > 1:
                 raise Unsupported(f"{where}: {name[:60]}: give an IPv6 host a name")
-            hosts += [(one, where) for one in expand(name.partition(":")[0], where)]
-    return hosts
+            for one in expand(name.partition(":")[0], where):
+                hosts.setdefault(one, where)
+    if not hosts:
+        raise Unsupported(f"{path}: no hosts in this file")
+    return [*hosts.items()]
 
 
 def lines(path: Path) -> Iterator[tuple[list[str], str]]:
-    """The words of each line of a file that has any, with their place. Raises Unsupported."""
+    """The words of each line of a file that has any, with their place. Raises Unsupported.
+
+    Blanks beside commas and equals signs separate no words.
+    """
     for number, line in enumerate(read_text(path, _MOST_BYTES).splitlines(), 1):
-        if words := line.partition("#")[0].split():
+        text = " ".join(line.partition("#")[0].split())
+        if words := re.sub(" ?([,=]) ?", r"\1", text).split():
             yield words, f"{path}, line {number}"
 
 

@@ -122,15 +122,12 @@ def hosts_launcher(
     srun = shutil.which("srun") if env.get("SLURM_JOB_ID") else None
     names = ",".join(hosts)
     if srun is not None:
-        place = [f"--nodelist={names}"]
-        count = len(hosts)
+        place, count = [f"--nodelist={names}"], len(hosts)
         if file is not None:
-            place = [f"--nodefile={file}"]
-            count = len({name for name, _ in from_file(file)})
-        if count:
-            # Without these a step has all nodes of the job, and where Slurm packs nodes
-            # (CR_Pack_Nodes) the first one gets nearly all ranks.
-            place += [f"--nodes={count}", f"--ntasks-per-node={-(-ranks // count)}"]
+            place, count = [f"--nodefile={file}"], len(from_file(file))
+        # Without these a step has all nodes of the job, and where Slurm packs nodes
+        # (CR_Pack_Nodes) the first one gets nearly all ranks.
+        place += [f"--nodes={count}", f"--ntasks-per-node={-(-ranks // count)}"]
         return [srun, *place, f"--ntasks={ranks}", "--kill-on-bad-exit=1"], dict(env)
     if mpirun is None:
         raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")

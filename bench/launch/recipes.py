@@ -26,7 +26,7 @@ from busbar.launchers import RANK_STARTERS
 from busbar.mpi import library_version, load_mpi
 from busbar.options import CommandWords, OptionGroup, Self, option, switch
 from busbar.process import load
-from busbar.terminal import make_lines_printable, make_printable
+from busbar.terminal import make_lines_printable, make_printable, print_note
 
 #: Where a container has Busbar, and the image's name where nothing else is asked for.
 PREFIX, IMAGE = "/opt/busbar", "busbar:latest"
@@ -43,6 +43,7 @@ _RESUMING = [
     "# To go on with a campaign whose job ended too early, start another job on the same nodes",
     "# (#SBATCH --nodelist) whose command is: qualify --resume qualify-NUMBER, of the first job.",
 ]
+_DOCKER, _APPTAINER = f"docker build -t {IMAGE} -f FILE .", "apptainer build busbar.sif FILE"
 _BASE = "debian:bookworm-slim"
 _BUILD = "g++ python3-dev python3-venv"
 _RUN = "openssh-client openssh-server python3"
@@ -226,7 +227,7 @@ def dockerfile(extra: str, written_by: str) -> str:
     return "\n".join(
         [
             f"# {make_printable(written_by)}",
-            f"# Build it in a checkout of Busbar: docker build -t {IMAGE} -f FILE .",
+            f"# Build it in a checkout of Busbar: {_DOCKER}",
             f"# Try it: docker run --rm --shm-size=1g{' --gpus all' * ('cuda' in extra)} {IMAGE}"
             " busbar allreduce --ranks 2",
             f"FROM {_BASE} AS build",
@@ -253,7 +254,7 @@ def apptainer(extra: str, written_by: str) -> str:
         [
             f"# {make_printable(written_by)}",
             "# Build it in a fresh checkout of Busbar (all of it is copied):",
-            "#   apptainer build busbar.sif FILE",
+            f"#   {_APPTAINER}",
             f"# Try it: apptainer run{' --nv' * ('cuda' in extra)} busbar.sif allreduce --ranks 2",
             "Bootstrap: docker",
             f"From: {_BASE}",
@@ -330,9 +331,10 @@ class _OutputOptions(OptionGroup):
 
     out: Path | None = option("-o --out FILE  write it there (default: print it)")
 
-    def finish(self, text: str) -> int:
+    def finish(self, text: str, use: str) -> int:
         """Write or print the recipe; gives the exit status. Raises StoreError.
 
+        ``use``: the command that takes a file of it, with ``FILE`` in place of its name.
         A file with content is not replaced: the user may have changed an earlier recipe.
         Raises Unsupported for a text with control characters, unless it goes to a file.
         """
@@ -340,6 +342,7 @@ class _OutputOptions(OptionGroup):
             if has_content(self.out):
                 raise StoreError(f"{self.out}: exists already; remove it, or name another file")
             write(self.out, text.encode())
+            print_note(f"next: {use.replace('FILE', shlex.quote(str(self.out)))}")
         elif text == make_lines_printable(text):
             print(text, end="")
         else:
@@ -431,7 +434,8 @@ class SlurmCommand(_JobOptions, Command):
             gpu = ["--nv"] if self.gpus else []
             busbar = ["apptainer", "exec", *gpu, self.apptainer, "busbar"]
         mpi = self.mpi or _plugin()
-        return self.finish(slurm(self.job, busbar, mpi, _written_by("slurm", self.argv)))
+        text = slurm(self.job, busbar, mpi, _written_by("slurm", self.argv))
+        return self.finish(text, "sbatch FILE")
 
 
 class MpijobCommand(_JobOptions, Command):
@@ -448,7 +452,8 @@ class MpijobCommand(_JobOptions, Command):
 
     def run(self) -> int:
         """Write the MPIJob."""
-        return self.finish(mpijob(self.job, self.image, _written_by("mpijob", self.argv)))
+        text = mpijob(self.job, self.image, _written_by("mpijob", self.argv))
+        return self.finish(text, "kubectl create -f FILE")
 
 
 class ContainerCommand(_OutputOptions, Command):
@@ -464,8 +469,8 @@ class ContainerCommand(_OutputOptions, Command):
     def run(self) -> int:
         """Write the recipe."""
         extra = f"mpi,cuda{self.cuda}" if self.cuda else "mpi"
-        recipe = apptainer if self.apptainer else dockerfile
-        return self.finish(recipe(extra, _written_by("container", self.argv)))
+        recipe, use = (apptainer, _APPTAINER) if self.apptainer else (dockerfile, _DOCKER)
+        return self.finish(recipe(extra, _written_by("container", self.argv)), use)
 
 
 def _written_by(name: str, argv: tuple[str, ...]) -> str:

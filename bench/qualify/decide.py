@@ -27,6 +27,8 @@ _MOST_CONFIRM, _MOST_LINK = 16, 12
 #: Most pairs known to be fast that run at the same time as suspects. They show the usual rate in
 #: the batch, and give the network a load as in the rounds.
 _MOST_CONTROLS = 64
+# Most launches that a purpose names.
+_NAMED = 3
 
 Spec = tuple[Stage, tuple[int, ...]]
 
@@ -100,6 +102,7 @@ class _Batch:
         self.speeds: Speeds = findings.speeds
         self.used: set[int] = set()
         self.chosen: list[Spec] = []
+        self.beside = 0  # launches at the end of `chosen` that are not of suspects
         self.random = np.random.default_rng([self.evidence.limits.seed, 2, self.evidence.batches])
         self.out = set(self.failures.hosts) | set(self.failures.unsure)
         self.met = {(min(o.hosts), max(o.hosts)) for o in self.evidence.pairs}
@@ -119,7 +122,7 @@ class _Batch:
         self._confirm()
         if not self.chosen:
             self._among_suspects()
-        return self.chosen, "suspects once more"
+        return self.chosen, f"suspects once more ({self._suspects()})"
 
     # ------------------------------------------------------------------- rounds
 
@@ -225,6 +228,14 @@ class _Batch:
         self._leftover()
         if added:
             self._controls()
+        self.beside = len(self.chosen) - before - added
+
+    def _suspects(self) -> str:
+        """The hosts of the first few launches of suspects, in words."""
+        names = self.evidence.hosts
+        chosen = self.chosen[: len(self.chosen) - self.beside] or self.chosen
+        first = ", ".join(" with ".join(names[h] for h in hosts) for _, hosts in chosen[:_NAMED])
+        return first + (f" and {len(chosen) - _NAMED} more" if len(chosen) > _NAMED else "")
 
     def _partners(self, host: int) -> frozenset[int]:
         """The hosts that a host has been paired with."""

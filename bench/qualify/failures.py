@@ -233,7 +233,7 @@ def _finding(evidence: Evidence, host: int, failed: Sequence[Outcome], tried: in
         wrong = sum(r.wrong for r in reports)
         return Finding(state, f"{wrong} wrong elements in {often}", launches)
     if state is State.HANGS:
-        return Finding(state, f"hangs in stage {stage}, in {often}", launches)
+        return Finding(state, f"in stage {stage}, in {often}", launches)
     if all(len(o.hosts) == 1 for o in failed):
         often = f"{often} alone"
     if state is State.CRASHES:

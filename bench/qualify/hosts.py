@@ -45,9 +45,7 @@ def from_environment(env: Mapping[str, str]) -> list[tuple[str, str]]:
         return [(name, "the Slurm job") for name in _nodes(nodes)]
     for name in HOST_FILES:
         if env.get(name):
-            # Batch systems repeat a host for each of its slots.
-            hosts = from_file(Path(env[name]))
-            return list({host: (host, where) for host, where in reversed(hosts)}.values())[::-1]
+            return from_file(Path(env[name]))
     raise Unsupported("no hosts; give --hostfile FILE or --hosts a,b,c, or start it in a Slurm job")
 
 

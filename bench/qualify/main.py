@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -206,7 +207,8 @@ class QualifyCommand(Command):
         if self.resume is None and (folder / FILE).is_file():
             raise StoreError(f"{folder}: has a campaign already; --resume {folder} goes on with it")
         header, before = campaign.header, len(campaign.observations)
-        last, known = _campaign(self._engine(campaign, launcher), folder, campaign, launcher)
+        engine = self._engine(campaign, launcher)
+        last, known = _campaign(engine, folder, campaign, launcher)
         seconds, ended = time.monotonic() - start, time.time()
         if len(known) == before:  # it had ended already
             ended = (folder / FILE).stat().st_mtime
@@ -214,7 +216,7 @@ class QualifyCommand(Command):
         try:
             sentence = text.sentence(header.cluster, last.verdicts)
             write_result(folder, header, sentence, last.verdicts)
-            write(folder / RECORDS, records(header, known))
+            _write_records(folder, header, known)
             self._write(header, last.verdicts, known, (seconds, ended))
         finally:  # a file that cannot be written does not hide the verdicts
             _print(header.cluster, last.verdicts)
@@ -223,6 +225,8 @@ class QualifyCommand(Command):
         )
         if not last.launches and len(known) >= header.limits.launches:
             print_note(f"ended by the limit of {format_count(len(known), 'launch')} (--launches)")
+        if remedy := _next_step(known, engine):
+            print_note(remedy)
         if text.bad(last.verdicts) and not self._files():
             print_note(
                 f"next: --resume {folder} with --drain, --cordon, --exclude or --good FILE writes"
@@ -431,11 +435,28 @@ def _campaign(
     try:
         last = engine.campaign(next_batch, campaign.observations, recorder, remedy)
     except Interrupted:
-        write(folder / RECORDS, records(header, recorder.observations))
+        _write_records(folder, header, recorder.observations)
         raise
     finally:
         store.close()
     return last, recorder.observations
+
+
+def _write_records(folder: Path, header: Header, known: Sequence[Observation]) -> None:
+    """Write the rates of these observations, if they have any. Raises StoreError."""
+    if rates := records(header, known):
+        write(folder / RECORDS, rates)
+
+
+def _next_step(known: Sequence[Observation], engine: Engine) -> str:
+    """What to do where no launch has worked: the deadline, and a launch's command; else empty."""
+    endings = [{report.ending for report in one.reports} for one in known]
+    if not known or {Ending.FINISHED} in endings:
+        return ""
+    launch = known[0].launch
+    late = f"no host finished in {format_duration(engine.deadline(launch))}: raise --deadline, or "
+    first = late * any(Ending.HUNG in one for one in endings)
+    return f"next: {first}look at the launcher: {shlex.join(engine.words(launch))}"
 
 
 def _is_alone(launch: Launch) -> bool:

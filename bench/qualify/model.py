@@ -143,7 +143,7 @@ class Verdict:
     or all hosts of the rack or group. Every host has one verdict. Links, uplinks and groups have
     one only if they are not good. `ratio` is the rate over the median of comparable subjects, with
     an interval from `low` to `high`. `launches` are the numbers of the launches that show it.
-    `reason` is a clause such as "seen in 5 pairs" or "hangs in stage pairs".
+    `reason` is a clause such as "seen in 5 pairs" or "in stage pairs, in 2 of 2 launches".
     """
 
     kind: str

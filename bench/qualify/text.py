@@ -87,6 +87,9 @@ def sentence(cluster: Cluster, verdicts: Sequence[Verdict]) -> str:
         head = f"{cluster.hosts[0]} is good" * count
     against = [one for kind in (HOST, LINK, UPLINK, GROUP) for one in bad(verdicts, kind)]
     unsure = [one for one in verdicts if one.state is State.CANNOT_TELL]
+    if total > 1 and sum(one.kind == HOST for one in unsure) == total:
+        head = f"none of {total} hosts can be judged"
+        unsure = [one for one in unsure if one.kind != HOST]
     clauses = [clause(one, cluster) for one in [*against, *unsure]]
     more = f" and {len(clauses) - _NAMED} more" if len(clauses) > _NAMED else ""
     return "; ".join(filter(None, (head, ", ".join(clauses[:_NAMED]) + more)))

@@ -25,6 +25,7 @@ from reports.readers import (
     nccl_text,
     own_exports,
     perftest,
+    qualified,
     shortened,
 )
 from reports.readers.accelerator_logs import read_hccl, read_param, read_torch
@@ -234,6 +235,11 @@ def _directory(path: Path, ranks: int | None) -> Reading:
     """Read all records in a folder; Parquet files only if there are no JSON lines."""
     files = [f for f in record_files(path) if f.is_file()] or sorted(path.glob("*.parquet"))
     if not files:
+        if (path / qualified.FILE).is_file():
+            raise ReportError(
+                f"{path}: no launch measured a rate; {qualified.FILE} has the reasons, and"
+                " campaign.ndjson every launch"
+            )
         raise ReportError(f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet)")
     if len(files) == 1:
         return read(files[0], ranks)

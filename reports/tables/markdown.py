@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from busbar.tables import render_markdown
+from busbar.tables import Column, render_markdown
 from busbar.units import format_change, format_interval, format_size
 from reports.analysis.answer import UNSURE, answers, crossovers, stretch_table
 from reports.analysis.cautions import warnings_of
@@ -22,6 +22,7 @@ from reports.tables.show import (
     by_table,
     figures_of,
     heading,
+    launch_columns,
     share_of_limit,
     time_texts,
 )
@@ -92,7 +93,8 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
 
 
 def _run_table(rows: Sequence[Measurement]) -> str:
-    columns: list[tuple[str, str, list[str]]] = [
+    columns: list[Column] = [
+        *launch_columns(rows),
         ("size", "right", [format_size(r.nbytes) for r in rows]),
         ("algorithm", "left", [marked(r) for r in rows]),
         ("time", "right", time_texts(rows)),
@@ -105,7 +107,7 @@ def _run_table(rows: Sequence[Measurement]) -> str:
         *((m.name, "right", figures_of(rows, m)) for m in present(rows, (ERROR,))),
     ]
     # For a bandwidth test, these columns would be empty.
-    bare = ("time", "95 %", "busbw", "of limit") if not any(columns[2][2]) else ()
+    bare = ("time", "95 %", "busbw", "of limit") if not any(time_texts(rows)) else ()
     columns = [column for column in columns if column[0] not in bare or any(column[2])]
     cells = zip(*(texts for _, _, texts in columns), strict=True)
     table = _table([(head, side) for head, side, _ in columns], cells)

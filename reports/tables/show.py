@@ -47,13 +47,33 @@ _OF_WIDE = ("transport", "min", "p99", "max", "algbw", "J", "J/GB", "cv", "stopp
 
 
 def by_table(rows: Iterable[Measurement]) -> list[list[Measurement]]:
-    """Group rows into tables: by source, run, collective, type, operation, ranks and placement."""
+    """Group rows into tables: by source, run, collective, type, operation, ranks and placement.
+
+    All launches of a campaign of ``busbar qualify`` count as one run.
+    """
 
     def what(r: Measurement) -> tuple[object, ...]:
-        run = (r.run.source, r.run.number)
+        run = (r.run.source, -1 if _launch(r) else r.run.number)
         return (*run, r.collective, r.dtype, r.op, r.ranks, r.placement, r.reading)
 
     return list(grouped(rows, what).values())
+
+
+def _launch(row: Measurement) -> str:
+    """The number of the launch of ``busbar qualify`` that measured a row; else empty."""
+    campaign = row.run.environment.get("qualify")
+    return str(campaign.get("launch", "")) if isinstance(campaign, dict) else ""
+
+
+def launch_columns(rows: Sequence[Measurement]) -> list[Column]:
+    """The columns of a campaign's launches and their hosts; none for other runs."""
+    if not _launch(rows[0]):
+        return []
+    hosts = [" ".join(r.run.hosts) if len(r.run.hosts) < 3 else _hosts(r.run) for r in rows]
+    return [
+        ("launch", "right", list(map(_launch, rows))),
+        ("hosts", "left", list(map(make_printable, hosts))),
+    ]
 
 
 def heading(rows: Sequence[Measurement]) -> str:
@@ -150,6 +170,7 @@ def _table(
 ) -> RenderedTable:
     models = [expected(r) for r in rows]
     columns: list[Column] = [
+        *launch_columns(rows),
         ("size", "right", [format_size(r.nbytes) for r in rows]),
         ("algorithm", "left", [marked(r) for r in rows]),
         ("transport", "left", [r.transport for r in rows]),

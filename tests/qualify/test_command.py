@@ -27,7 +27,7 @@ from bench.qualify.main import QualifyCommand
 from bench.qualify.model import Decision, Ending, Launch, Observation, Stage
 from bench.qualify.store import FILE, RESULT
 from busbar.cli import main as busbar_main
-from busbar.errors import BusbarError, StoreError, Unsupported
+from busbar.errors import BusbarError, ReportError, StoreError, Unsupported
 from busbar.status import FOUND, GOOD
 from reports.readers.reading import read
 from tests.conftest import is_running, wait_until
@@ -392,7 +392,7 @@ def test_a_single_host_is_judged_by_minimum_rates_alone(
 
 @pytest.mark.usefixtures("launched")
 def test_a_launcher_that_starts_nothing_accuses_no_host(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], launcher: Path
 ) -> None:
     """Rule: where no launch works on any host, nothing says that hosts are bad.
 
@@ -400,13 +400,26 @@ def test_a_launcher_that_starts_nothing_accuses_no_host(
     hosts would be the worst answer.
     """
     _faults(monkeypatch, **dict.fromkeys(HOSTS, "refuse"))
-    files = ("--exclude", "exclude", "--drain", "drain", "--good", "good")
+    files = ("--exclude", "exclude", "--drain", "drain", "--good", "good", "--metrics", "metrics")
     assert _command(*files).run() == FOUND
     assert {*_verdicts().values()} == {"cannot tell"}
+    count = 'busbar_qualify_subjects{kind="host",state="cannot tell"} 6\n'  # raises an alert
+    assert count in Path("metrics").read_text()
     assert Path("exclude").read_text() == Path("good").read_text() == ""
     assert "scontrol" not in Path("drain").read_text()
-    shown = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "Connection refused; no launch on any host worked" in shown
+    out, err = capsys.readouterr()
+    assert "Connection refused; no launch on any host worked" in re.sub(r"\s+", " ", out)
+    assert out.splitlines()[-1] == "none of 6 hosts can be judged"
+    assert "suspects once more (n0, n1, n2 and 3" in err
+    command = f"{launcher} -hosts n0 -ppn 2 -n 2 .* bench.qualify.worker .*"
+    assert re.search(f"^busbar: next: look at the launcher: {command}$", err, re.MULTILINE)
+    with pytest.raises(ReportError, match=r"run: no launch measured a rate; verdicts\.json has"):
+        read(Path("run"))
+    _faults(monkeypatch, **dict.fromkeys(HOSTS, "hang"))
+    assert _command("-o", "hung").run() == FOUND
+    out, err = capsys.readouterr()
+    assert "cannot tell" in out and "hangs in stage alone, in 2 of" in re.sub(r"\s+", " ", out)
+    assert "next: no host finished in 30 s: raise --deadline, or look at the launcher: " in err
     _faults(monkeypatch, **dict.fromkeys(HOSTS[1:], "refuse"))
     assert _command("-o", "other").run() == FOUND
     expected = dict.fromkeys(HOSTS[1:], "unreachable")
@@ -566,15 +579,15 @@ def test_two_names_of_one_machine_are_refused(
     ("text", "message"),
     [
         ("".join(f"n{number}\n" for number in range(100_000)), "100,000 hosts; a campaign has at"),
-        ("a\nb\na\n", "hosts, line 3: a stands there already .*line 1"),
-        ("a\nb;rm -rf\n", "line 2: 'b;rm' is no host name"),
+        ("a\nb;rm-rf\n", "line 2: 'b;rm-rf' is no host name"),
+        ("a\nb c\n", "hosts, line 2: 'c' is no option such as slots=2; write a host a line, or"),
         ("a\n-oProxyCommand=x\n", "line 2: '-oProxyCommand=x' is no host name"),
         ("\x00\x01\n", "is no host name"),
-        ("# none\n", "no hosts; a qualification needs one or more"),
+        ("# none\n", "hosts: no hosts in this file"),
     ],
 )
 def test_a_bad_host_file_is_one_clear_line(text: str, message: str) -> None:
-    """Nonsense, duplicates, options and far too many lines are refused before anything runs."""
+    """Rule: nonsense, options and far too many lines are refused before anything runs."""
     Path("hosts").write_text(text)
     command = QualifyCommand.parse(["--hostfile", "hosts"], QualifyCommand.make_parser())
     with pytest.raises(BusbarError, match=message) as caught:
@@ -616,7 +629,10 @@ def test_a_run_directory_of_another_campaign_is_not_overwritten() -> None:
 def test_reports_read_the_launches_and_say_what_changed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`reports show` reads the rates; `reports history` names verdicts that are not as before."""
+    """Rule: `reports show` has a row a launch and direction, with its hosts, in a few tables.
+
+    `reports history` names verdicts that are not as before.
+    """
     _command().run()
     _faults(monkeypatch, n1="slow")
     words = ["--hosts", ",".join(HOSTS), "-o", "later"]
@@ -626,6 +642,13 @@ def test_reports_read_the_launches_and_say_what_changed(
     assert len(slow) == 2 * (len(HOSTS) - 1)
     assert all(row.time_s == pytest.approx(2**20 / 6e8, rel=0.02) for row in slow)
     capsys.readouterr()
+    for words in ([], ["--format", "md"]):
+        assert busbar_main(["reports", "show", "later", *words]) == GOOD
+        shown = capsys.readouterr().out
+        # Three tables: a way at a time, both ways, and all hosts together.
+        assert len(re.findall(r"^\W*launch\W+hosts\W+size", shown, re.MULTILINE)) == 3
+        assert len(re.findall(r"^\W*6\W+n\d n\d\W+1M\W+forward", shown, re.MULTILINE)) == 1
+        assert re.search(r"n\d and 4 more\W+1M\W+ring", shown)
     assert busbar_main(["reports", "history", "run", "later"]) == FOUND
     shown = capsys.readouterr().out
     assert re.search(r"n1 +good +slow \(x0\.60\)", shown)

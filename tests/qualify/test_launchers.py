@@ -70,11 +70,14 @@ def test_a_job_with_fewer_cpus_than_ranks_is_no_fault_of_its_hosts(
     assert ("--overcommit" in words) == over
 
 
-def test_hosts_of_a_batch_job_count_once(tmp_path: Path) -> None:
-    """PBS repeats a host for each of its slots; of a file that a user wrote that is refused."""
+def test_hosts_of_a_file_count_once(tmp_path: Path) -> None:
+    """Rule: a host file may repeat a host for each of its slots, as PBS does; a list may not."""
     path = tmp_path / "nodes"
     path.write_text("a\na\nb:4\nb slots=4  # two\n")
     assert checked(from_environment({"PBS_NODEFILE": str(path)})) == ("a", "b")
+    assert checked(from_file(path)) == ("a", "b")
+    with pytest.raises(Unsupported, match="--hosts: a stands there already"):
+        checked(from_words("a,b,a"))
     path.write_text("a r1\nb r2\n")
     assert racks(path, ("a", "b")) == {"a": "r1", "b": "r2"}
     with pytest.raises(Unsupported, match="no rack for c"):
@@ -121,6 +124,8 @@ def test_hosts_may_be_written_as_slurm_does(text: str, hosts: list[str], tmp_pat
     file = tmp_path / "hosts"
     file.write_text("n[1-2]:8\nn[3,4] slots=8\nn[5-6],m\n")
     assert checked(from_file(file)) == ("n1", "n2", "n3", "n4", "n5", "n6", "m")
+    file.write_text("a, b ,c\nd:2 binding=user:0,1\n e  slots = 2 max_slots=4 # f\n")
+    assert checked(from_file(file)) == ("a", "b", "c", "d", "e")
     file.write_text("n[1-2] a\nn3 b\n")
     assert racks(file, ("n1", "n2", "n3")) == {"n1": "a", "n2": "a", "n3": "b"}
 

@@ -126,6 +126,12 @@ def test_the_sentence_names_hosts_links_and_uplinks() -> None:
     )
 
 
+def test_hosts_of_which_none_can_be_judged_are_one_clause() -> None:
+    """Rule: a total failure is said once, not once a host."""
+    verdicts = [_verdict(host, State.CANNOT_TELL) for host in CLUSTER.hosts]
+    assert text.sentence(CLUSTER, verdicts) == "none of 3 hosts can be judged"
+
+
 def test_a_group_of_many_hosts_is_one_short_line() -> None:
     """Rule: hundreds of names are in the files, not in the table, the sentence and the metrics."""
     hosts = tuple(f"n{number}" for number in range(500))

@@ -67,6 +67,15 @@ def test_a_machine_with_nothing_is_no_faulty_one(monkeypatch: pytest.MonkeyPatch
     assert "--transport inproc" in found[-1].text
 
 
+def test_an_mpi_that_does_not_answer_in_time_is_not_said_to_be_broken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule: on a busy machine the time limit is named, not a fault of MPI."""
+    monkeypatch.setattr(doctor, "_library", lambda: "MPICH 5")
+    monkeypatch.setattr(doctor, "_PATIENCE_S", 0.0)
+    assert doctor._threads().text == "MPI did not answer within 0 s"
+
+
 def test_what_is_in_the_way_is_the_exit_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

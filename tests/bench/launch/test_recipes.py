@@ -276,6 +276,7 @@ def test_recipes_are_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert _recipe("slurm", "--mpi", "pmi2", *job) == 0
     printed = capsys.readouterr().out
     assert _recipe("slurm", "--mpi", "pmi2", "-o", str(file), *job) == 0
+    assert capsys.readouterr() == ("", f"busbar: next: sbatch {file}\n")
     written = file.read_text()
     assert printed.splitlines()[2:] == written.splitlines()[2:]
     for name in (["slurm", *job], ["mpijob", *job], ["container"]):
