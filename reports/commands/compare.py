@@ -152,7 +152,7 @@ def compared(
     if bare[0] != bare[1]:
         unlike = [d for d in unlike if d.base and d.new]
         side = "BASE" if bare[0] else "NEW"
-        note(f"{side} is a log without environment: machine and versions are not compared")
+        note(f"{side} is a log without environment: facts that it lacks are not compared")
     forbidding = [d for d in unlike if d.forbids]
     if forbidding and not options.anyway:
         what = "; ".join(map(str, forbidding))

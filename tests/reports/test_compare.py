@@ -235,7 +235,7 @@ def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
     log.write_text("\n".join([json.dumps(bare), *lines]))
     err = cli("compare", runs / "base.jsonl", log).err
     assert "unknown" not in err
-    assert "NEW is a log without environment: machine and versions are not compared" in err
+    assert "NEW is a log without environment: facts that it lacks are not compared" in err
 
 
 def test_launches_far_apart_leave_a_table_to_read(runs: Path) -> None:
