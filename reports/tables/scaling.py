@@ -132,15 +132,17 @@ _KEY = "~: another may be as fast"
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer.
 
-    The meaning of a tilde stands below each table that has one.
+    The meaning of a tilde stands once, below the last table that has one.
     """
     lines = wrap(alone(rows), width, subsequent_indent=_GAP)
-    for what, ranges in answers(rows).items():
+    every = answers(rows)
+    unsure = [what for what, ranges in every.items() if not all(one.sure for one in ranges)]
+    for what, ranges in every.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
             lines += wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP)
-        if not all(one.sure for one in ranges):
+        if what in unsure[-1:]:
             lines.append(UNSURE)
         lines += wrap(sentence(ranges), width, subsequent_indent=_GAP)
     for text in server_and_ring(rows):
