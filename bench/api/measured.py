@@ -124,10 +124,14 @@ class MeasuredRows(Sequence[Measurement]):
         A line for each setting, number of ranks and size where the answer compares algorithms; none
         for rows of one algorithm, or of one rank.
         """
-        stretches = answers(self._together)
-        lines = [
-            _best(winner, one.name) for w in stretches.values() for one in w for winner in one.won
+        taken = [
+            one.name
+            for ranges in answers(self._together).values()
+            for one in ranges
+            for _ in one.won
         ]
+        each = [one for w in answers(self._together, each_size=True).values() for one in w]
+        lines = [_best(one.won[0], name) for one, name in zip(each, taken, strict=True)]
         return ResultTable(BestAlgorithm, lines, "\n".join(best_lines(self._together, _WIDTH)))
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:

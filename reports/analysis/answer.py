@@ -8,7 +8,15 @@ from statistics import geometric_mean
 
 from busbar.units import format_count, format_rate, format_seconds, format_size, is_open
 from reports.analysis.textbook import VOLUMES, what_is_shared
-from reports.analysis.winners import Cells, Stretch, Winner, stretches, time_ratio, winners
+from reports.analysis.winners import (
+    Cells,
+    Stretch,
+    Winner,
+    at_each_size,
+    stretches,
+    time_ratio,
+    winners,
+)
 from reports.records.measurement import LIBRARY, Measurement, grouped
 
 UNSURE = "~: at some of these sizes another algorithm may be as fast"
@@ -21,18 +29,20 @@ _WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cann
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
-def answers(rows: Sequence[Measurement]) -> dict[str, list[Stretch]]:
+def answers(rows: Sequence[Measurement], *, each_size: bool = False) -> dict[str, list[Stretch]]:
     """The best algorithm by size, in words, for each group of rows and rank count.
 
-    Sizes with a single algorithm are left out, as of a run that was interrupted, and so is one
-    rank, from which nothing crosses a link.
+    ``each_size``: the fastest of each size by itself, instead of ranges of sizes. Sizes with a
+    single algorithm are left out, as of a run that was interrupted, and so is one rank, from which
+    nothing crosses a link.
     """
     stretches_of = {}
+    divided = at_each_size if each_size else stretches
     for thing, cells in winners(rows).items():
         compared = {at: winner for at, winner in cells.items() if winner.margin is not None}
         for ranks in counts(compared):
             if ranks != 1:
-                stretches_of[f"{thing}, {head(ranks, False)}"] = stretches(compared, ranks)
+                stretches_of[f"{thing}, {head(ranks, False)}"] = divided(compared, ranks)
     return stretches_of
 
 
@@ -113,27 +123,33 @@ def _fastest(ranges: Sequence[Stretch]) -> str:
 def sentence(ranges: Sequence[Stretch]) -> str:
     """How many times as fast as the library, or as the next algorithm, the best one was, in words.
 
-    The best one is the one that wins the most sizes. Sizes at which it may be no faster are named
-    apart, if it surely is faster at most of them. Empty if no single other algorithm was measured
-    at all of these sizes.
+    The best one is the one that wins the most sizes. Sizes at which it may be no faster are told
+    from those at which it surely is faster. Empty if no single other algorithm was measured at all
+    of these sizes.
     """
     best, at = _most(ranges)
-    mine = [w for w in best.won if w.name == best.name]
-    if all(w.library is not None for w in mine):
+    if all(w.library is not None for w in best.won):
         other = LIBRARY
-        ratios = [(w.library, w.library_low, w.library_high) for w in mine]
+        ratios = [(w.library, w.library_low, w.library_high) for w in best.won]
     else:
-        other = mine[0].against if mine else ""
-        ratios = [(w.margin, w.low, w.high) for w in mine if w.against == other]
-    if len(ratios) < len(best.won) or not ratios:
+        other = best.won[0].against
+        ratios = [(w.margin, w.low, w.high) for w in best.won if w.against == other]
+    if len(ratios) < len(best.won):
         return ""
-    sure = [one for one in ratios if one[1] is not None and one[1] > 1]
+    is_sure = [low is not None and low > 1 for _, low, _ in ratios]
     apart = ""
-    if len(ratios) < 2 * len(sure) < 2 * len(ratios):
-        sizes = [w.row.nbytes for w, one in zip(mine, ratios, strict=True) if one not in sure]
-        apart = f"; at {', '.join(map(format_size, sizes))} it may be no faster"
-        at = f"at {len(sure)} of {len(ratios)} sizes {at}"
-        ratios = sure
+    if any(is_sure) and not all(is_sure):
+        faster, others = (
+            [w.row.nbytes for w, sure in zip(best.won, is_sure, strict=True) if sure is wanted]
+            for wanted in (True, False)
+        )
+        apart = f"; at {', '.join(map(format_size, others))} it may be no faster"
+        if len(faster) < len(others):
+            apart = f"; at the other {len(others)} sizes {at} it may be no faster"
+            at = f"at {', '.join(map(format_size, faster))}"
+        else:
+            at = f"at {len(faster)} of {len(ratios)} sizes {at}"
+        ratios = [one for one, sure in zip(ratios, is_sure, strict=True) if sure]
     middles, lows, highs = (
         [value for value in column if value is not None] for column in zip(*ratios, strict=True)
     )
@@ -198,8 +214,9 @@ def _port_sentence(
     on = f"at {format_size(size)} on {where}"
     text = f"{took} {on}; by bytes through the busiest port {by_port:.3g}"
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
+    agree = first <= by_port <= last and not took.startswith(_CANNOT_TELL)
     why, whose = what_is_shared([*sides[0], *sides[1]])
-    if first <= by_port <= last or not why:
+    if agree or not why:
         return [text]
     return [f"{text}; {why}: {whose[0].lower()}{whose[1:]}"]
 
@@ -228,26 +245,37 @@ def _figure_of(winner: Winner) -> str:
 
 
 def _next(won: Sequence[Winner]) -> str:
-    """Time of the second over the winner's; with the second's name if one is second everywhere."""
+    """Time of the next over the winner's; with the next one's name if it is one everywhere.
+
+    Sizes without an interval, or whose interval tells nothing, are left out, and the text says so.
+    """
     known = [w for w in won if w.margin is not None]
     names = {w.against for w in known}
     name = f" {names.pop()}" if len(names) == 1 else ""
-    intervals = [
-        (w.margin, w.margin) if w.low is None or w.high is None else (w.low, w.high)
-        for w in known
-        if w.margin is not None
-    ]
-    # A size that tells nothing hides what the other sizes tell, unless all are such.
-    clear = [ends for ends in intervals if not _tells_nothing(*ends)]
-    if intervals and not clear:
+    clear = [ends for w in known if (ends := _telling(w)) is not None]
+    if known and not clear:
         return f"{_CANNOT_TELL}{name}"
-    return f"{_span([end for ends in clear for end in ends])}{name}" if clear else ""
+    every = [end for both in clear for end in both]
+    return f"{_span(every)}{name}{_part(clear, known)}" if clear else ""
+
+
+def _telling(winner: Winner) -> tuple[float, float] | None:
+    """The interval of the margin; None if there is none, or if it tells nothing."""
+    if winner.low is None or winner.high is None or _tells_nothing(winner.low, winner.high):
+        return None
+    return winner.low, winner.high
+
+
+def _part(some: Sequence[object], every: Sequence[object]) -> str:
+    """Of how many sizes a figure is; empty if it is of all."""
+    return f" at {len(some)} of {len(every)} sizes" if len(some) < len(every) else ""
 
 
 def _library(won: Sequence[Winner]) -> str:
-    """The library's time over the winner's; empty if it is first or second at all sizes."""
+    """The library's time over the winner's; empty if it is first or next at all sizes."""
     certain = all(w.against == w.library_name or w.library is None for w in won)
-    return "" if certain else _span([w.library for w in won if w.library is not None])
+    ratios = [w.library for w in won if w.library is not None]
+    return "" if certain else f"{_span(ratios)}{_part(ratios, won)}"
 
 
 def _span(values: Sequence[float]) -> str:
@@ -290,11 +318,9 @@ def cell(name: str, winner: Winner) -> tuple[str, str]:
     """A cell of a map: the algorithm to use (see `decided`), and its figure with the margin."""
     if winner.margin is None:
         margin = "alone"
-    elif winner.low is None or winner.high is None:
-        margin = _factor(winner.margin)
     else:
-        known = not _tells_nothing(winner.low, winner.high)
-        margin = _span([winner.low, winner.high]).replace("x", "") if known else _CANNOT_TELL
+        ends = _telling(winner)
+        margin = _CANNOT_TELL if ends is None else _span(ends).replace("x", "")
     return name, f"{_figure_of(winner).removesuffix(' GB/s')} {margin}"
 
 

@@ -22,11 +22,10 @@ WHY_ABOVE = {
     "o": "other programs had cores; the probes may have met more of them than the row",
     "c": "caches hold more of the row's memory than of the probes'",
 }
-_BUSY = 0.05  # share of all cores that other programs used
 
 _MOST = 1000  # rows that are tested: enough to judge a run, and half a second of work
 _SAID: Mapping[Kind, str] = {
-    "few": f"have fewer than {FEWEST} iterations: no interval is known",
+    "few": f"have fewer than {FEWEST} iterations: no interval is known (raise --budget or -n)",
     "spread": "vary by more than 10 % (cv) from iteration to iteration",
     "warm-up": "were not warm when the clock started",
     "drift": "drift",
@@ -187,6 +186,4 @@ def why_above(row: Measurement, share: float) -> str:
         return ""
     if row.oversubscribed:
         return "s"
-    noise = row.noise
-    busy = noise is not None and max((*noise.others, *noise.steal), default=0.0) >= _BUSY
-    return "o" if busy else "c"
+    return "o" if (row.others_share or 0.0) >= _OTHERS else "c"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,14 +19,15 @@ from reports.statistics.quantities import LATENCY_BOUND
 
 @dataclass(frozen=True)
 class Winner:
-    """The fastest algorithm at one size and rank count. ``row``: its first row.
+    """The algorithm to use at one size and rank count. ``row``: its first row.
 
-    ``margin``: time of the second, ``against``, over the winner's; None without a competitor.
-    ``low``, ``high``: 95 % interval of the margin, None without raw times. ``library``: time of the
-    library over the winner's, None if the library won or was not measured; ``library_low``,
-    ``library_high``: its 95 % interval; ``library_name``: its name, with the transport if it was
-    measured over several, of which this is the fastest. ``sure``: the interval of the margin is
-    above 1.
+    It is the fastest, or in `stretches` a ``second`` that may be as fast. ``margin``: time of the
+    fastest other one, ``against``, over its own; None without a competitor. ``low``, ``high``: 95 %
+    interval of the margin, None without raw times. ``library``: time of the library over its own,
+    None if it is the library or none was measured; ``library_low``, ``library_high``: its 95 %
+    interval; ``library_name``: its name, with the transport if it was measured over several, of
+    which this is the fastest. ``sure``: no other algorithm may be as fast. ``second``: the same
+    figures of ``against``, if that may be as fast.
     """
 
     name: str
@@ -38,11 +40,8 @@ class Winner:
     library_low: float | None = None
     library_high: float | None = None
     library_name: str = LIBRARY
-
-    @property
-    def sure(self) -> bool:
-        """True if no other algorithm may be as fast."""
-        return self.margin is None or (self.low is not None and self.low > 1)
+    sure: bool = True
+    second: Winner | None = None
 
     @property
     def latency_bound(self) -> bool:
@@ -85,15 +84,27 @@ def _several_transports(rows: Sequence[Measurement]) -> set[str]:
 def _winner(contenders: Mapping[str, Sequence[Measurement]]) -> Winner:
     middle = {name: launch_center(_launches(rows)) for name, rows in contenders.items()}
     first, *others = sorted(middle, key=lambda name: (middle[name], name))
-    row = at_center(contenders[first])
+    best = _standing(contenders, first, others)
+    if best.low is None or best.low > 1:
+        return best
+    second = _standing(contenders, others[0], [first, *others[1:]])
+    return dataclasses.replace(best, second=second)
+
+
+def _standing(
+    contenders: Mapping[str, Sequence[Measurement]], name: str, others: Sequence[str]
+) -> Winner:
+    """The figures of one algorithm against ``others``, the fastest of these first."""
+    row = at_center(contenders[name])
     if not others:
-        return Winner(first, row)
-    following = time_ratio(contenders[others[0]], contenders[first])
-    library = next((name for name in others if _of_library(contenders[name])), "")
-    if not library or _of_library(contenders[first]):
-        return Winner(first, row, *following, others[0])
-    ratio = time_ratio(contenders[library], contenders[first])
-    return Winner(first, row, *following, others[0], *ratio, library)
+        return Winner(name, row)
+    ratios = {other: time_ratio(contenders[other], contenders[name]) for other in others}
+    sure = all(low is not None and low > 1 for _, low, _ in ratios.values())
+    following = (*ratios[others[0]], others[0])
+    library = next((other for other in others if _of_library(contenders[other])), "")
+    if not library or _of_library(contenders[name]):
+        return Winner(name, row, *following, sure=sure)
+    return Winner(name, row, *following, *ratios[library], library, sure)
 
 
 def _of_library(rows: Sequence[Measurement]) -> bool:
@@ -149,8 +160,8 @@ def _bounds(
 class Stretch:
     """A range of sizes for which one algorithm is to be used.
 
-    ``won``: the winner at each size, smallest size first. At sizes without a certain winner it may
-    be another algorithm than ``name``, which may be as fast.
+    ``won``: the figures of ``name`` at each size, smallest size first. At sizes without a certain
+    winner another algorithm may have the least median.
     """
 
     name: str
@@ -159,7 +170,7 @@ class Stretch:
     @property
     def sure(self) -> bool:
         """True if the algorithm is the certain winner at every size."""
-        return all(w.sure and w.name == self.name for w in self.won)
+        return all(w.sure for w in self.won)
 
     @property
     def compared(self) -> bool:
@@ -175,24 +186,30 @@ class Stretch:
 def stretches(cells: Cells, ranks: int) -> list[Stretch]:
     """The algorithm to use in each range of sizes, on ``ranks`` ranks.
 
-    If a size has no certain winner, the algorithm of the size below is kept, provided that it came
-    first or second.
+    The algorithm of the size below is kept where it came first, and where it came second and the
+    interval says that it may be as fast.
     """
     ranges: list[Stretch] = []
     for (_, n), winner in sorted(cells.items()):
         if n != ranks:
             continue
         last = ranges[-1] if ranges else None
-        near = winner.name if winner.sure else winner.against
-        if last is not None and last.name in (winner.name, near):
+        if last is not None and winner.second is not None and winner.second.name == last.name:
+            winner = winner.second
+        if last is not None and winner.name == last.name:
             ranges[-1] = Stretch(last.name, (*last.won, winner))
         else:
             ranges.append(Stretch(winner.name, (winner,)))
     return ranges
 
 
+def at_each_size(cells: Cells, ranks: int) -> list[Stretch]:
+    """The fastest algorithm at each size, on ``ranks`` ranks, as ranges of one size."""
+    return [Stretch(w.name, (w,)) for (_, n), w in sorted(cells.items()) if n == ranks]
+
+
 def decided(cells: Cells) -> dict[tuple[int, int], tuple[str, Winner]]:
-    """The algorithm to use at each (size, number of ranks), by `stretches`, and the winner there.
+    """The algorithm to use at each (size, number of ranks), by `stretches`, and its figures there.
 
     The name has a tilde if the algorithm is not the certain winner: another may be as fast.
     """
@@ -200,6 +217,6 @@ def decided(cells: Cells) -> dict[tuple[int, int], tuple[str, Winner]]:
     for ranks in {ranks for _, ranks in cells}:
         for one in stretches(cells, ranks):
             for winner in one.won:
-                sure = winner.sure and winner.name == one.name
-                winners_at[winner.row.size or 0, ranks] = f"{'' if sure else '~'}{one.name}", winner
+                name = f"{'' if winner.sure else '~'}{one.name}"
+                winners_at[winner.row.size or 0, ranks] = name, winner
     return winners_at

@@ -89,6 +89,8 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         selection = wanted(self)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         left, right = sides(self.files)
+        if set(map(os.path.realpath, left)) == set(map(os.path.realpath, right)):
+            note("BASE and NEW are the same files")
         readings = read_all([*left, *right], self.ranks)
         base, new = (
             [row for one in side for row in one.rows]
@@ -98,7 +100,9 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         rules = rules_of(base, new, comparisons, selection.limit)
         # Before the table, so that the answer is the last line on a terminal.
         if any(c.word == "untested" for c in comparisons):
-            note("untested: single figures have no interval; keep raw times to have a test")
+            raw = all(r.times_s for r in [*base, *new] if r.time_s)
+            how = "measure more iterations (raise --budget or -n)" if raw else "keep raw times"
+            note(f"untested: single figures have no interval; {how} to have a test")
         named = [("BASE", text) for text in warnings_of(base)]
         named += [("NEW", text) for text in warnings_of(new)]
         for warning, whose in grouped(named, lambda one: one[1]).items():
@@ -144,6 +148,11 @@ def compared(
 
     noise = parse_share(options.noise)
     unlike = differences(base, new)
+    bare = [not any(r.run.environment for r in side) for side in (base, new)]
+    if bare[0] != bare[1]:
+        unlike = [d for d in unlike if d.base and d.new]
+        side = "BASE" if bare[0] else "NEW"
+        note(f"{side} is a log without environment: facts that it lacks are not compared")
     forbidding = [d for d in unlike if d.forbids]
     if forbidding and not options.anyway:
         what = "; ".join(map(str, forbidding))

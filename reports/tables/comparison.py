@@ -123,7 +123,11 @@ def remedy(comparisons: Sequence[Comparison]) -> str:
     door = "pt2pt" if row.collective in TESTS else row.collective
     # bench.step has no --launches.
     ours = row.run.format.startswith("busbar") and not row.collective.startswith(STEP)
-    once = f"busbar {door} --ranks {row.ranks} --launches 5" if ours else ""
+    rows = [c.row.new for c in comparisons if c.row.new.collective == row.collective]
+    names = ",".join(dict.fromkeys(r.algorithm for r in rows))
+    sizes = [r.nbytes for r in rows if r.nbytes is not None]
+    ends = f" -b {format_size(min(sizes))} -e {format_size(max(sizes))}" if any(sizes) else ""
+    once = f"busbar {door} --ranks {row.ranks} -A {names}{ends} --launches 5" if ours else ""
     several = f"launch both several times ({once})" if once else "launch both several times"
     return (
         f"What differs from launch to launch is in no iteration of one: {several} and compare"

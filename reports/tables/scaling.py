@@ -126,21 +126,23 @@ def _bounds(s: Scaled) -> str:
 
 
 _GAP = "  "
-_KEY = "~: the next may be as fast"
+_KEY = "~: another may be as fast"
 
 
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer.
 
-    The meaning of a tilde stands once, below the first table that has one.
+    The meaning of a tilde stands once, below the last table that has one.
     """
     lines = wrap(alone(rows), width, subsequent_indent=_GAP)
-    for what, ranges in answers(rows).items():
+    every = answers(rows)
+    unsure = [what for what, ranges in every.items() if not all(one.sure for one in ranges)]
+    for what, ranges in every.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
             lines += wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP)
-        if UNSURE not in lines and not all(one.sure for one in ranges):
+        if what in unsure[-1:]:
             lines.append(UNSURE)
         lines += wrap(sentence(ranges), width, subsequent_indent=_GAP)
     for text in server_and_ring(rows):
@@ -151,9 +153,8 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
 def best_lines(rows: Sequence[Measurement], width: int) -> list[str]:
     """The fastest at each size (`answers`) as lines: a table for each group, a line per size."""
     lines = wrap(alone(rows), width, subsequent_indent=_GAP)
-    for what, ranges in answers(rows).items():
+    for what, each in answers(rows, each_size=True).items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, at each size", width)
-        each = [Stretch(winner.name, (winner,)) for one in ranges for winner in one.won]
         lines += _ranges(each, width)
         if _KEY not in lines and not all(one.sure for one in each):
             lines.append(_KEY)

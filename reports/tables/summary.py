@@ -156,7 +156,7 @@ _INDENT = "  "  # of the further lines of a sentence
 _MOST_HEAD = 16  # longer names are wrapped
 _JOINTS = ":+_,"
 _LIMIT = "limit"
-_KEY = ">: the fastest, ~: the fastest, but the next may be as fast"
+_KEY = ">: the fastest, ~: the fastest, but another may be as fast"
 _BOUND = "bound: ranks share all work; it is no algorithm, and does not compete"
 _OF_LIMIT = (
     "limit: what the fastest reached of the limit that memory sets; --limit column and reports show"
@@ -383,5 +383,5 @@ def _law(collective: str, ranks: int, names: Sequence[str]) -> list[str]:
     return [
         "",
         f"busiest port of ps: {server}, all received, then all sent; of ring: {ring}",
-        f"sent while as much is received; so ps needs P = {ranks} times as long",
+        f"sent while as much is received; so between hosts ps needs P = {ranks} times as long",
     ]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -216,7 +217,25 @@ def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
     for new in (runs / "slow.jsonl", twice):
         out = " ".join(cli("compare", runs / "base.jsonl", new).out.split())
         assert "6 cannot tell: one launch a side" in out and "slower" not in out
-        assert "--launches 5" in out and "busbar ab -- A -- B" in out
+        assert "busbar ab -- A -- B" in out
+        assert re.search(r"busbar allreduce --ranks \d+ -A ring\S* -b \w+ -e \w+ --launches 5", out)
+
+
+def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
+    """Rule: the same files are noted, single iterations have their remedy, and a log without an
+    environment is one line, not one for each fact of the other side.
+    """  # noqa: D205
+    once = [changed(r, times_s=r.every[0].times_s[:1]) for r in noisy(2)]
+    path = saved(runs / "once.jsonl", once)
+    err = cli("compare", path, "--", path).err
+    assert "BASE and NEW are the same files" in err and "raise --budget or -n" in err
+    log = saved(runs / "bare.jsonl", noisy(2))
+    head, *lines = log.read_text().splitlines()
+    bare = {**json.loads(head), "environment": {}}
+    log.write_text("\n".join([json.dumps(bare), *lines]))
+    err = cli("compare", runs / "base.jsonl", log).err
+    assert "unknown" not in err
+    assert "NEW is a log without environment: facts that it lacks are not compared" in err
 
 
 def test_launches_far_apart_leave_a_table_to_read(runs: Path) -> None:

@@ -285,12 +285,17 @@ def test_a_winner_that_may_be_none_has_its_figures() -> None:
 
 
 def test_a_size_without_an_interval_makes_no_sure_sentence() -> None:
-    """Rule: no ratio stands outside its interval: a row of one iteration has none."""
+    """Rule: a row of one iteration, without an interval, is told from rows that surely win."""
     few, many = (1e-5,), (1e-5, 1.01e-5) * 20
     short = [_result("ring", 2, 1024, few), _result("library", 2, 1024, (4e-5,))]
     long = [_result("ring", 2, 2048, many), _result("library", 2, 2048, (9e-5, 9.1e-5) * 20)]
     said = answer(_rows(*short, *long), 1000)[-1]
-    assert said == "ring may be no faster than library from 1K to 2K", said
+    assert re.fullmatch(
+        r"ring was \S+ times as fast as library at 1 of 2 sizes from 1K to 2K \(8.* to 9.*\);"
+        r" at 1K it may be no faster",
+        said,
+    ), said
+    assert answer(_rows(*short), 1000)[-1] == "ring may be no faster than library at 1K"
 
 
 def test_one_rank_has_no_winner() -> None:
@@ -328,7 +333,8 @@ def test_a_size_that_cannot_tell_leaves_the_others_their_answer() -> None:
         r" \(3\.\d+ to 4\.\d+\); at 8K it may be no faster",
         lines[-1],
     ), lines
-    assert re.search(r"1K - 8K +~ring .* 3\.9\d?-4\.\d+x library", "\n".join(lines)), lines
+    told = r"1K - 8K +~ring .* 3\.9\d?-4\.\d+x library at 3 of 4 sizes"
+    assert re.search(told, "\n".join(lines)), lines
 
 
 @given(st.sampled_from((2, 4, 8)), st.floats(0.5, 20), st.sampled_from(("ring", "sharded_ps")))
@@ -462,17 +468,81 @@ def test_the_library_over_several_transports_is_still_the_library() -> None:
     assert stretch_table(ranges)[0][-1] == "library takes"
 
 
-def test_next_takes_covers_sizes_without_an_interval() -> None:
-    """Rule: a size with too few iterations for an interval counts with its ratio."""
+def test_next_takes_says_how_many_sizes_have_an_interval() -> None:
+    """Rule: a ratio of single iterations is no interval; where no size has one, none is shown."""
     found = _rows(
         _result("ring", 4, 1 << 20, _spread(1e-3)),
         _result("tree", 4, 1 << 20, _spread(1.5e-3)),
         _result("ring", 4, 1 << 21, (1e-3,)),
         _result("tree", 4, 1 << 21, (9e-3,)),
     )
+    for some, text in (
+        (found, r"1\.4\S*-1\.5\S*x tree at 1 of 2 sizes"),
+        (found[2:], "cannot tell tree"),
+    ):
+        (ranges,) = answers(some).values()
+        heads, lines = stretch_table(ranges)
+        assert re.fullmatch(text, lines[0][heads.index("next takes (95 %)")])
+
+
+_TIMES = st.one_of(
+    st.tuples(st.floats(1e-6, 1e-3)),
+    st.builds(
+        lambda middle, wide: tuple(middle * (1 + wide * (n % 5) / 4) for n in range(12)),
+        st.floats(1e-6, 1e-3),
+        st.sampled_from([0.01, 0.3, 30.0]),
+    ),
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(("ring", "ps", "tree", "library")),
+        st.lists(_TIMES, min_size=4, max_size=4),
+        min_size=2,
+    )
+)
+def test_a_range_has_the_figures_of_its_algorithm(
+    sweep: dict[str, list[tuple[float, ...]]],
+) -> None:
+    """Rule: a range's figures are its algorithm's at each of its sizes, whichever is the fastest.
+
+    The fastest joins another's range only where an interval says that both may be as fast, and no
+    sentence doubts a size that is marked as certain.
+    """
+    found = _rows(
+        *(
+            _result(name, 2, 1 << (20 + n), times)
+            for name, row in sweep.items()
+            for n, times in enumerate(row)
+        )
+    )
+    by_size = {(r.algorithm, r.size): r.time_s for r in found}
+    (cells,) = winners(found).values()
     (ranges,) = answers(found).values()
-    heads, lines = stretch_table(ranges)
-    assert lines[0][heads.index("next takes (95 %)")].split("-")[1].startswith("9.00x tree")
+    assert sum(len(one.won) for one in ranges) == len(cells)
+    for one in ranges:
+        for w in one.won:
+            fastest = cells[w.row.size or 0, 2]
+            assert w.name == one.name == w.row.algorithm
+            assert w.row.time_s == by_size[one.name, w.row.size]
+            assert w.against != one.name
+            rival = (by_size[w.against, w.row.size] or 0) / (w.row.time_s or 1)
+            assert w.margin == pytest.approx(rival)
+            if w.name != fastest.name:
+                assert fastest.low is not None and fastest.low <= 1 and not w.sure
+    said = "\n".join(answer(found, 1000))
+    certain = {at[0]: w.name for at, w in cells.items() if w.sure}
+    for name, other, ends in re.findall(
+        r"(?:^|whether )(\w+) (?:is faster than|may be no faster than) (\w+)(.*)", said, re.M
+    ):
+        sizes = [int(size) << 20 for size in re.findall(r"(\d+)M", ends)]
+        doubted = [s for s in certain if min(sizes) <= s <= max(sizes)]
+        assert not doubted, (name, other, said)
+    for doubts in re.findall(r"; at ((?:\d+M(?:, )?)+) it may be no faster", said):
+        assert not {int(size) << 20 for size in re.findall(r"(\d+)M", doubts)} & certain.keys()
+    if "whether ps takes longer" in said:
+        assert certain.get(8 << 20) not in ("ring", "ps")
 
 
 def test_server_and_ring_leave_shared_work_out_and_name_transports() -> None:

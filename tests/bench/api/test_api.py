@@ -354,7 +354,7 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert first.next == "tree" and first.ratio == pytest.approx(2.0)
     assert first.ratio_low and first.ratio_high and first.ratio_low < 2 < first.ratio_high
     shown = str(best)
-    assert "~tree" in shown and "cannot tell" in shown and "~: the next may be as fast" in shown
+    assert "~tree" in shown and "cannot tell" in shown and "~: another may be as fast" in shown
     assert repr(best) == shown and "~tree" in best._repr_html_()
     frame = best.frame()
     assert list(frame["algorithm"]) == [one.algorithm for one in best]

@@ -52,6 +52,7 @@ def test_too_few_iterations_are_said_once() -> None:
     status, _, err = on_threads("allreduce", *few)
     assert status == 0 and err.splitlines() == [
         "busbar: 12 of 12 rows have fewer than 6 iterations: no interval is known"
+        " (raise --budget or -n)"
     ]
     assert on_threads("allreduce", *few, "--timing loop")[2] == ""
 
