@@ -134,7 +134,7 @@ def _announce(wanted: Sequence[Options]) -> None:
     from bench.run.contenders import RankSetup, build_jobs
     from bench.run.memory import pools
     from bench.run.pace import longest
-    from bench.run.screen import LONG_S
+    from bench.run.screen import LIMITS_ALL, LONG_S
 
     first = wanted[0]
     if first.iterations:
@@ -149,7 +149,9 @@ def _announce(wanted: Sequence[Options]) -> None:
         seconds = min(seconds, first.total)
     if seconds >= LONG_S:
         number = len(first.launch_counts) * first.launches
-        print_note(f"{format_count(number, 'launch')}, {format_duration(seconds)} at most in all")
+        more = "" if first.total else LIMITS_ALL
+        most = f"{format_duration(seconds)} at most in all{more}"
+        print_note(f"{format_count(number, 'launch')}, {most}")
 
 
 def _either(ranks: int, threads: int, *, given: bool) -> str:

@@ -269,7 +269,7 @@ class Options(RunOptions):
     )
     total: float | None = option(
         "--total SECONDS|10m  time limit of all rows, cycles and launches together, without -n:"
-        " where the rows would take longer, each gets less",
+        " where the rows would take longer, each gets less, and no row begins after it",
         parse=types.seconds,
         title="how long",
     )
