@@ -20,7 +20,7 @@ from bench.run.environment import RunContext, describe, place
 from bench.run.memory import Room
 from bench.run.noise import not_quiet, noted
 from bench.run.pace import PlannedRow, all_work, order, planned
-from bench.run.recorder import EARLY, Recorder, closing, closing_sentences, so_far
+from bench.run.recorder import EARLY, Recorder, closing, closing_sentences, kept_in, so_far
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
@@ -102,7 +102,7 @@ class RunSession:
 
         ``aloud``: also print the reason on standard error; if False, another process prints it.
         """
-        self._end_early(reason, reason if aloud else "")
+        self._end_early(reason, f"{reason}{kept_in(self._run_options)}" if aloud else "")
 
 
 class Session(RunSession):
