@@ -34,10 +34,12 @@ def commands() -> list[str]:
 
 
 def algorithms() -> dict[str, str]:
-    """For each algorithm's name the command that measures it; allreduce if that has it."""
+    """For each name of an algorithm the command that measures it; allreduce if that has it."""
     order = sorted(names(), key=lambda name: name != "allreduce")
     known = {name: (*catalogue.algorithms(name), *BESIDE) for name in order}
-    return {one: f"{name} -A {one}" for name in reversed(order) for one in known[name]}
+    measuring = {one: f"{name} -A {one}" for name in reversed(order) for one in known[name]}
+    meant = catalogue.synonyms(known["allreduce"])
+    return measuring | {word: measuring[one] for word, one in meant.items()}
 
 
 def listing() -> list[str]:

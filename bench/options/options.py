@@ -760,6 +760,7 @@ def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, 
         listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
         if not (listed or "+" in choice.name or is_file(choice.name)):
             theirs = dict.fromkeys(("nccl", "mpi", "rccl"), "library")
+            theirs |= catalogue.synonyms(known)
             raise unknown("algorithm", choice.name, _known(collective), elsewhere=theirs)
     return chosen
 
