@@ -96,6 +96,8 @@ def _elsewhere(word: str, benchmarks: Sequence[str]) -> dict[str, str]:
     same = {name.replace("_", ""): name for name in benchmarks} | {"bcast": "broadcast"}
     if plain in same:
         suggested[word] = same[plain] + hidden
+    if re.fullmatch("[0-9]+[KMGT]?i?B?", word, re.IGNORECASE):
+        suggested[word] = f"allreduce -b {word} -e {word}"
     suggested |= _ELSEWHERE
     return {one: f"busbar {command}" for one, command in suggested.items()}
 

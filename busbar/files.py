@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import fcntl
 import io
@@ -299,6 +300,17 @@ def _await_writer(pipe: int) -> bytes:
     return b""
 
 
+def similar_name(path: Path) -> str:
+    """``; did you mean NAME?`` with a file of the same folder that has a similar name, or empty."""
+    with contextlib.suppress(OSError):
+        names = os.listdir(path.parent)  # noqa: PTH208
+        # difflib compares with each name, which takes long in a folder of very many.
+        near = difflib.get_close_matches(path.name, names, 1, 0.7) if len(names) < 10_000 else []
+        if near and not path.exists():
+            return f"; did you mean {path.with_name(near[0])}?"
+    return ""
+
+
 def read_text(path: Path, most: int) -> str:
     """The content of a file as UTF-8 text; see `read`. Raises Unsupported."""
     try:
@@ -433,6 +445,8 @@ class Claim:
 
 #: The forms in which figures are written.
 FIGURE_FORMS = ("svg", "png", "pdf")
+# How PNG, PDF, and SVG and HTML begin.
+_FIGURES = (b"\x89PNG", b"%PDF", b"<")
 _ENDINGS = tuple(f".{form}" for form in FIGURE_FORMS)
 
 
@@ -450,13 +464,26 @@ def check_figure(path: Path) -> None:
         raise Unavailable(f"drawing needs matplotlib: {extra('reports')}") from None
 
 
+def write_figure(path: Path, data: bytes) -> None:
+    """Write a figure or a page, in place of an older one. Raises StoreError for any other file."""
+    try:
+        if has_content(path):
+            with path.open("rb") as file:
+                begin = file.read(64).lstrip(b"\xef\xbb\xbf \r\n\t")
+            if not begin.startswith(_FIGURES):
+                raise StoreError(f"{path}: is no figure, and is not replaced; name another file")
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+    write(path, data)
+
+
 def save_figure(figure: Any, path: Path, dpi: int) -> None:
     """Write a matplotlib figure in the format of the file's extension. Raises StoreError."""
     import matplotlib as mpl
 
     with mpl.rc_context({"svg.hashsalt": "busbar"}):
         drawn = encode_figure(figure, path.suffix[1:], dpi)
-    write(path, drawn)
+    write_figure(path, drawn)
 
 
 def encode_figure(figure: Any, form: str, dpi: int) -> bytes:

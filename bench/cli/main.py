@@ -34,10 +34,12 @@ def commands() -> list[str]:
 
 
 def algorithms() -> dict[str, str]:
-    """For each algorithm's name the command that measures it; allreduce if that has it."""
+    """For each name of an algorithm the command that measures it; allreduce if that has it."""
     order = sorted(names(), key=lambda name: name != "allreduce")
     known = {name: (*catalogue.algorithms(name), *BESIDE) for name in order}
-    return {one: f"{name} -A {one}" for name in reversed(order) for one in known[name]}
+    measuring = {one: f"{name} -A {one}" for name in reversed(order) for one in known[name]}
+    meant = catalogue.synonyms(known["allreduce"])
+    return measuring | {word: measuring[one] for word, one in meant.items()}
 
 
 def listing() -> list[str]:
@@ -134,7 +136,7 @@ def _announce(wanted: Sequence[Options]) -> None:
     from bench.run.contenders import RankSetup, build_jobs
     from bench.run.memory import pools
     from bench.run.pace import longest
-    from bench.run.screen import LONG_S
+    from bench.run.screen import LIMITS_ALL, LONG_S
 
     first = wanted[0]
     if first.iterations:
@@ -149,7 +151,9 @@ def _announce(wanted: Sequence[Options]) -> None:
         seconds = min(seconds, first.total)
     if seconds >= LONG_S:
         number = len(first.launch_counts) * first.launches
-        print_note(f"{format_count(number, 'launch')}, {format_duration(seconds)} at most in all")
+        more = "" if first.total else LIMITS_ALL
+        most = f"{format_duration(seconds)} at most in all{more}"
+        print_note(f"{format_count(number, 'launch')}, {most}")
 
 
 def _either(ranks: int, threads: int, *, given: bool) -> str:

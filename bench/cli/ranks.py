@@ -12,7 +12,7 @@ from bench.launch.launch import hosts_launcher, launcher, room_for_files
 from bench.launch.ranks import RankRun
 from bench.launch.segments import room
 from bench.options.options import Options, RunOptions
-from bench.run.recorder import EARLY, closing, closing_sentences
+from bench.run.recorder import EARLY, closing, closing_sentences, kept_in
 from bench.run.screen import Screen
 from bench.run.table_text import COLUMNS, for_ranks
 from busbar.errors import Unavailable
@@ -97,7 +97,7 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
         _report(run.unreported, why, options)
     if run.why:
         more = f"; {lost}" if run.lost and lost else ""
-        print_note(f"{run.why}{more}")
+        print_note(f"{run.why}{more}{kept_in(options)}")
     return status
 
 

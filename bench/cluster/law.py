@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import tempfile
+from argparse import SUPPRESS
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ from math import isnan, log, nan
 from operator import attrgetter
 from pathlib import Path
 from statistics import linear_regression, median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.cluster.arguments import NetworkOptions
 from bench.cluster.commands import SOCKET
@@ -23,6 +24,8 @@ from bench.cluster.launchers import launching
 from bench.cluster.network import MOST_HOSTS
 from bench.cluster.running import Cluster, watched
 from bench.options.argument_types import at_least
+from bench.options.nccl_flags import only
+from busbar.arguments import Parser
 from busbar.commands import Command
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import check_figure as checked
@@ -488,6 +491,19 @@ class LawCommand(NetworkOptions, Command):
         " refused"
     )
     svg: Path | None = option("--svg FILE  draw times over hosts at the largest size")
+
+    @classmethod
+    def make_parser(cls, **about: Any) -> Parser:
+        """The parser, which answers options of other commands with what there is here."""
+        parser = super().make_parser(**about)
+        for flag, remedy in (
+            ("--budget", "-n sets the iterations of each row"),
+            ("--dry-run", "busbar cluster --hosts P --dry-run prints the plan of a cluster"),
+        ):
+            parser.add_argument(
+                flag, nargs="?", const="", type=only((), remedy), default=SUPPRESS, help=SUPPRESS
+            )
+        return parser
 
     def run(self) -> int:
         """Measure, or show the records in a folder."""

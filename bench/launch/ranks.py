@@ -284,15 +284,20 @@ class RankRun:
             self._end(why, 128 + peer.signalled, _REPORTS_S)
 
     def _pump(self) -> None:
-        """Copy the ranks' output to standard output; a launcher hides errors of that."""
+        """Copy the ranks' output to standard output; a launcher hides errors of that.
+
+        Only whole lines are written: standard error may be the same terminal.
+        """
         assert self._launcher.stdout is not None
-        source, before = self._launcher.stdout.fileno(), b""
-        while data := os.read(source, 1 << 16):
-            self._early |= EARLY in before + data
-            before = data[-len(EARLY) :]
+        source, rest, data = self._launcher.stdout.fileno(), b"", b"\n"
+        while data:
+            data = os.read(source, 1 << 16)
+            lines, end, rest = (rest + data).rpartition(b"\n") if data else (rest, b"", b"")
+            self._early |= EARLY in lines
+            lines += end
             try:
-                while data and self._output_lost is None:
-                    data = data[os.write(1, data) :]
+                while lines and self._output_lost is None:
+                    lines = lines[os.write(1, lines) :]
             except OSError as error:
                 self._output_lost = error
 

@@ -74,7 +74,9 @@ SET: Mapping[str, str] = {
 }
 
 
-def _only(idle: Sequence[str], remedy: str) -> Callable[[str], str]:
+def only(idle: Sequence[str], remedy: str) -> Callable[[str], str]:
+    """A converter that returns the ``idle`` values, and refuses others with the remedy."""
+
     def convert(text: str) -> str:
         if text not in idle:
             value = f"{text}: " if text else ""
@@ -87,7 +89,7 @@ def _only(idle: Sequence[str], remedy: str) -> Callable[[str], str]:
 def add_flags(add: Callable[..., object]) -> None:
     """Add all these flags to a parser; ``--help`` does not list them."""
     for flag in FLAGS:
-        convert = _only(flag.idle, flag.remedy)
+        convert = only(flag.idle, flag.remedy)
         add(
             f"-{flag.letter}",
             f"--{flag.name}",
@@ -100,7 +102,7 @@ def add_flags(add: Callable[..., object]) -> None:
             *names,
             nargs="?",
             const="",
-            type=_only((), remedy),
+            type=only((), remedy),
             help=argparse.SUPPRESS,
             default=argparse.SUPPRESS,
         )

@@ -269,7 +269,7 @@ class Options(RunOptions):
     )
     total: float | None = option(
         "--total SECONDS|10m  time limit of all rows, cycles and launches together, without -n:"
-        " where the rows would take longer, each gets less",
+        " where the rows would take longer, each gets less, and no row begins after it",
         parse=types.seconds,
         title="how long",
     )
@@ -763,6 +763,7 @@ def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, 
         listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
         if not (listed or "+" in choice.name or is_file(choice.name)):
             theirs = dict.fromkeys(("nccl", "mpi", "rccl"), "library")
+            theirs |= catalogue.synonyms(known)
             raise unknown("algorithm", choice.name, _known(collective), elsewhere=theirs)
     return chosen
 

@@ -70,6 +70,7 @@ class Pace:
     ``limits`` are those of `limits`. A row may also use the time that earlier rows left over, so
     that the whole sweep keeps within the sum. If the number of iterations is fixed (not
     ``bounded``) rows have no limit, and the limits serve only to estimate the remaining time.
+    ``most``: seconds after which no row begins (``--total``), or None.
     """
 
     def __init__(
@@ -77,9 +78,10 @@ class Pace:
         limits: Sequence[float],
         *,
         bounded: bool = True,
+        most: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._limits, self.bounded, self._clock = list(limits), bounded, clock
+        self._limits, self.bounded, self.most, self._clock = list(limits), bounded, most, clock
         self._start, self._at, self._allowed, self._begun = clock(), -1, 0.0, 0.0
         # Seconds that rows took, and their limits. The last rows weigh most, as they are most like
         # the next ones.
@@ -106,6 +108,10 @@ class Pace:
             self._at, self._allowed = 0, self._begun
         self._allowed += self._limits[self._at] if self._limits else float("inf")
 
+    def is_over(self) -> bool:
+        """True if no further row may begin."""
+        return self.most is not None and self.elapsed >= self.most
+
     def left(self) -> float:
         """Seconds that the current row and placement may still take."""
         return self._allowed - self.elapsed if self.bounded else float("inf")
@@ -116,7 +122,8 @@ class Pace:
             return None
         share, now = self._taken / self._granted, self.elapsed - self._begun
         rest = share * sum(self._limits[self._at + 1 :])
-        return rest + max(0.0, share * self._limits[self._at] - now)
+        rest += max(0.0, share * self._limits[self._at] - now)
+        return rest if self.most is None else min(rest, max(0.0, self.most - self.elapsed))
 
 
 class PlannedRow(NamedTuple):
@@ -167,7 +174,7 @@ def order(options: Options, work: Sequence[PlannedRow], cycle: int) -> Sequence[
 def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
     """Time limits of the rows of all cycles, in measuring order. Rank 0 computes them.
 
-    With ``--total`` their sum is at most that.
+    With ``--total`` their sum is at most that, and no row begins later.
     """
     seen, options = room.seen(), jobs[0].options
     width, seconds = len(options.placements), list[float]()
@@ -180,4 +187,4 @@ def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
     if options.total is not None and options.total < sum(seconds):
         share = options.total / sum(seconds)
         seconds = [share * one for one in seconds]
-    return Pace(seconds, bounded=options.iterations is None)
+    return Pace(seconds, bounded=options.iterations is None, most=options.total)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from textwrap import wrap
 from threading import Lock
 
@@ -197,6 +198,17 @@ def _tables_apart(
         else:
             others += mine
     return lines, others
+
+
+def kept_in(options: RunOptions) -> str:
+    """How to see the rows of a run that was interrupted, for the end of a note; empty without any.
+
+    For a launch of several, whose rows another process shows, it is empty too.
+    """
+    files = [one for one in options.out if Path(one).is_dir() or has_content(Path(one))]
+    if not files or options.after is not None:
+        return ""
+    return f"; for what was measured: busbar reports show {quote(files[0])}"
 
 
 def refuse_results(options: RunOptions) -> None:

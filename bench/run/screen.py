@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _EVERY_S = 5.0
 #: A sweep that may take longer than this says so before it begins.
 LONG_S = 30.0
+#: What a note on a long sweep without ``--total`` says more.
+LIMITS_ALL = " (--budget is for each row; --total 5m limits all)"
 
 
 class Screen:
@@ -74,8 +76,8 @@ class Screen:
         if not self._speaks:
             return
         if pace.bounded and pace.total >= LONG_S and not endless:
-            most = format_duration(pace.total)
-            self.note(f"busbar: {format_count(rows, 'row')} and placements, {most} at most")
+            most = format_duration(pace.total) + " at most" + ("" if pace.most else LIMITS_ALL)
+            self.note(f"busbar: {format_count(rows, 'row')} and placements, {most}")
         self._pace, self._of, self._endless = pace, rows, endless
         if sys.stderr is not None and sys.stderr.isatty():
             self._bar(rows)
@@ -177,6 +179,7 @@ class GroupScreen(Screen):
 class Group(NamedTuple):
     """One group of a run, seen from one of its ranks; ``every``: number of ranks in all groups.
 
+    ``together``: all ranks, if the groups have the same rows and start each one together.
     ``part``: the fraction of the ranks on this rank's node that belong to this group.
     """
 
@@ -186,7 +189,7 @@ class Group(NamedTuple):
     world: World
     every: int
     screen: Screen
-    together: Callable[[], None]
+    together: World | None
     part: float
 
     @property
@@ -221,7 +224,7 @@ def split(world: World, rule: tuple[str, int]) -> Group:
     inner = world.split(mine, world.rank)
     sizes = {colors.count(one) for one in order}
     screen = Screen(inner.rank) if number == 0 else GroupScreen(inner.rank)
-    together = world.barrier if len(sizes) == 1 else lambda: None
+    together = world if len(sizes) == 1 else None
     here = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
     part = sum(colors[rank] == mine for rank in here) / len(here)
     return Group(number, len(order), ranks, inner, world.size, screen, together, part)

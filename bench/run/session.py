@@ -20,7 +20,7 @@ from bench.run.environment import RunContext, describe, place
 from bench.run.memory import Room
 from bench.run.noise import not_quiet, noted
 from bench.run.pace import PlannedRow, all_work, order, planned
-from bench.run.recorder import EARLY, Recorder, closing, closing_sentences, so_far
+from bench.run.recorder import EARLY, Recorder, closing, closing_sentences, kept_in, so_far
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
@@ -39,6 +39,8 @@ from reports.records.cores import Load
 from reports.records.measurement import WORKSHARING, Measurement, Placements, Record, Run
 from reports.records.metrics import row_name
 from reports.records.table import measured
+
+_TOTAL_OVER = "the time of --total is over"
 
 
 class RunSession:
@@ -100,7 +102,7 @@ class RunSession:
 
         ``aloud``: also print the reason on standard error; if False, another process prints it.
         """
-        self._end_early(reason, reason if aloud else "")
+        self._end_early(reason, f"{reason}{kept_in(self._run_options)}" if aloud else "")
 
 
 class Session(RunSession):
@@ -174,8 +176,12 @@ class Session(RunSession):
         cycles = range(options.cycles) if options.cycles else forever()
 
         def sweep() -> None:
-            for cycle in cycles:
-                self._cycle(cycle)
+            with contextlib.suppress(_TotalIsOver):
+                for cycle in cycles:
+                    self._cycle(cycle)
+                return
+            self._end_early(_TOTAL_OVER)
+            self._noted(_TOTAL_OVER)  # also for a launch whose standard output is left out
 
         each = len(self._work) * len(options.placements)
         self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
@@ -206,6 +212,7 @@ class Session(RunSession):
         tables = [list(t) for _, t in groupby(range(len(work)), lambda at: work[at].table)]
         if options.launch is None and options.order == "algorithm":
             for table in tables:
+                self._check_total()
                 self._keeper.say(self._heading(work[table[0]]))
                 results = [self._row(work[at]) for at in table]
                 self._keeper.say(self._footer(work[table[0]], results))
@@ -266,10 +273,19 @@ class Session(RunSession):
         return [*(f"# {remark}" for remark in texts), *self._layout.header(top)]
 
     def _measured(self, work: PlannedRow) -> Placements:
+        self._check_total()
         self._watch.row(_name(work, work.job.options.placements[0]))
-        if self._group is not None:
-            self._group.together()
+        if self._group is not None and self._group.together is not None:
+            self._group.together.barrier()
         return self._result(work)
+
+    def _check_total(self) -> None:
+        """Raise _TotalIsOver on all ranks if it is, by rank 0's clock. All call this together."""
+        if self._options.total is None:
+            return
+        together = None if self._group is None else self._group.together
+        if (together or self._world).broadcast(self._pace.is_over()):
+            raise _TotalIsOver
 
     # -- a row
 
@@ -390,6 +406,10 @@ class Session(RunSession):
             return []
         names = [row.chosen.label for row in self._work] * self._options.cycles
         return so_far(self._keeper.results, names, by_size=self._options.order == "size")
+
+
+class _TotalIsOver(Exception):
+    """Raised on all ranks before a row for which ``--total`` leaves no time."""
 
 
 class _HeldTable(NamedTuple):

@@ -285,9 +285,15 @@ def _ranks(ranks: list[int]) -> str:
 
 
 def end_all(world: MpiWorld, line: ControlSocket, status: int) -> None:
-    """End all ranks, and remove this rank's shared-memory segments of MPI. Does not return."""
+    """End all ranks, and remove this rank's shared-memory segments of MPI. Does not return.
+
+    The caller has printed the reason. MPICH's line on MPI_Abort, which looks like a crash, is lost.
+    """
     _forget_segments()
     line.leave(status)
+    with suppress(OSError, ValueError):
+        sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     world.abort(status)
 
 

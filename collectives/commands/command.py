@@ -14,7 +14,14 @@ from busbar.options import OptionGroup, Self, option
 from busbar.terminal import open_console
 from busbar.units import MOST_RANKS, parse_ranks
 from collectives.formats.load import is_file, load_layout
-from collectives.schedule.catalogue import algorithm, algorithms, collectives, parse, spec
+from collectives.schedule.catalogue import (
+    algorithm,
+    algorithms,
+    collectives,
+    parse,
+    spec,
+    synonyms,
+)
 from collectives.schedule.layout import Layout
 
 _NAME = (
@@ -113,7 +120,7 @@ def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
 def _no_algorithm(name: str) -> Unsupported:
     """The error for an algorithm that no collective has."""
     known = dict.fromkeys(each for collective in collectives() for each in algorithms(collective))
-    return unknown("algorithm", name, known)
+    return unknown("algorithm", name, known, elsewhere=synonyms(known))
 
 
 def width() -> int:

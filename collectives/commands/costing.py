@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, starmap
+from itertools import chain, pairwise, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,11 @@ class CostCommand(SchedulesOptions, Command):
         groups: dict[str, list[str]] = {}
         for collective, algorithm in pairs(options, name):
             groups.setdefault(collective, []).append(algorithm)
+        if name != "all":
+            for each in dict.fromkeys(chain(*groups.values())):
+                lacking = [collective for collective in groups if each not in groups[collective]]
+                if lacking:
+                    print(f"collectives: {', '.join(lacking)}: no {each}", file=sys.stderr)
         shown: list[object] = []
         rows: list[dict[str, object]] = []
         for collective, names in groups.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -27,6 +27,15 @@ _COMPOSED: Mapping[str, Sequence[Sequence[str]]] = {
 }
 
 
+# Names in textbooks and papers, and the algorithms that may be meant.
+_SYNONYMS: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("parameter_server", "hub", "server"), ("ps",)),
+    "sharded_parameter_server": ("sharded_ps",),
+    **dict.fromkeys(("rhd", "recursive_halving_doubling"), ("halving_doubling",)),
+    "recursive_halving": ("halving_doubling", "halving"),
+    "rsag": ("halving_doubling", "reduce_scatter_gather"),
+    "butterfly": ("recursive_doubling",),
+}
 # The default algorithm of a collective is the first of these that it has.
 _USUAL = ("ring", "binomial", "pairwise", "dissemination", "direct")
 
@@ -79,6 +88,13 @@ def algorithms(collective: str) -> list[str]:
     return _modules(_HERE / "algorithms" / spec(collective).name)
 
 
+def synonyms(known: Iterable[str]) -> dict[str, str]:
+    """Textbooks' names of algorithms, each with the ``known`` algorithm that is meant."""
+    names = set(known)
+    meant = {word: names.intersection(each) for word, each in _SYNONYMS.items()}
+    return {word: min(each) for word, each in meant.items() if len(each) == 1}
+
+
 def algorithm(collective: str, name: str) -> Callable[..., Schedule]:
     """An algorithm by name: ``f(n, **parameters) -> Schedule``.
 
@@ -88,7 +104,7 @@ def algorithm(collective: str, name: str) -> Callable[..., Schedule]:
     if name not in known:
         from busbar.arguments import unknown
 
-        raise unknown("algorithm", name, known, collective)
+        raise unknown("algorithm", name, known, collective, synonyms(known))
     module = import_module(f"collectives.algorithms.{collective}.{name}")
     return cast(Callable[..., Schedule], getattr(module, name))
 

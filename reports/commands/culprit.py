@@ -108,7 +108,9 @@ class OutliersCommand(RunOptions, Command):
         if not found.files:
             for reason in unread:
                 note(reason)
-            most = f"{len(self.files)} files, of which {len(readings)} could be read"
+            most = (
+                f"{format_count(len(self.files), 'file')}, of which {len(readings)} could be read"
+            )
             raise ReportError(
                 f"cannot tell: no {FEWEST} files measured the same on the same devices ({most})"
             )

@@ -26,7 +26,7 @@ class PlotCommand(MachineOptions, RunOptions, Command):
 
     def run(self) -> int:
         """Write the figures and print their names."""
-        from busbar.files import write
+        from busbar.files import write_figure
         from reports.analysis.expect import parse_rate
         from reports.analysis.machine import read_machine
         from reports.figures.every import every_figure
@@ -43,7 +43,7 @@ class PlotCommand(MachineOptions, RunOptions, Command):
         for name, data in pictures.items():
             make_folder(self.out)
             target = self.out / f"{name}.{self.format}"
-            write(target, data)
+            write_figure(target, data)
             print(target)
         return 0
 
@@ -86,13 +86,13 @@ def _measurements(path: Path) -> list[Measurement]:
 
 
 def _draw(folder: Path, form: str, path: Path, series: list[Settling]) -> None:
-    from busbar.files import write
+    from busbar.files import write_figure
     from reports.figures.warmup import PANELS, drawn
 
     make_folder(folder)
     for number, at in enumerate(range(0, len(series), PANELS), 1):
         target = folder / f"warmup-{path.name.split('.')[0]}-{number}.{form}"
-        write(target, drawn(series[at : at + PANELS], form))
+        write_figure(target, drawn(series[at : at + PANELS], form))
         print(target)
 
 
@@ -104,7 +104,7 @@ class HtmlCommand(MachineOptions, RunOptions, Command):
 
     def run(self) -> int:
         """Write the page and print its name."""
-        from busbar.files import write
+        from busbar.files import write_figure
         from reports.analysis.expect import parse_rate
         from reports.analysis.launches import over_launches
         from reports.analysis.machine import read_machine
@@ -127,6 +127,6 @@ class HtmlCommand(MachineOptions, RunOptions, Command):
                 f"{every:,} rows: those that measured one thing are one, with all iterations"
             )
         rows = over_launches([row for part in parts for row in part])
-        write(self.out, page(rows, machine, limit, self.title, notes, steps, limit_note))
+        write_figure(self.out, page(rows, machine, limit, self.title, notes, steps, limit_note))
         print(self.out)
         return 0

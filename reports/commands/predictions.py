@@ -38,7 +38,7 @@ class ModelCommand(RunOptions, Command):
 
     def run(self) -> int:
         """Print the tables and the verdict, and draw the figure."""
-        from busbar.files import write
+        from busbar.files import write_figure
         from reports.analysis.predicted import open_machine
         from reports.analysis.textbook import compare
         from reports.figures.textbook import picture
@@ -67,7 +67,7 @@ class ModelCommand(RunOptions, Command):
         for line in dict.fromkeys((*comparison.notes, *notes())):
             note(line)
         if self.out is not None and form is not None:
-            write(self.out, picture(comparison, form))
+            write_figure(self.out, picture(comparison, form))
             print(self.out)
         return 0
 

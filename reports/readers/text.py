@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from busbar.errors import ReportError
-from busbar.files import decoded, read_some
+from busbar.files import decoded, read_some, similar_name
 from busbar.terminal import strip_escapes
 
 #: Most bytes of a decompressed file; a record of a million rows is 200 MB.
@@ -83,7 +83,8 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
     try:
         data = read_some(path, LIMIT)
     except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
+        why = f"{error.strerror}{similar_name(path)}"
+        raise ReportError(f"{path}: cannot be read: {why}") from None
     note = ""
     if data.startswith(b"\x1f\x8b"):
         data, note = _unpacked(data)

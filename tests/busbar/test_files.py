@@ -14,7 +14,18 @@ import pytest
 
 from busbar import files
 from busbar.errors import ReportError, StoreError, Unsupported
-from busbar.files import Claim, GrowingFile, check, read, read_text, write, write_all
+from busbar.files import (
+    Claim,
+    GrowingFile,
+    check,
+    read,
+    read_text,
+    similar_name,
+    write,
+    write_all,
+    write_figure,
+)
+from reports.readers.text import read_bytes
 
 
 def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
@@ -62,6 +73,28 @@ def test_a_rename_that_fails_leaves_all_files_as_they_were(
     write_all([(old, b"1"), (new, b"0"), (last, b"3"), (new, b"2")])
     assert [path.read_bytes() for path in (old, new, last)] == [b"1", b"2", b"3"]
     assert sorted(tmp_path.iterdir()) == [last, new, old]
+
+
+def test_only_a_figure_is_replaced_by_a_figure(tmp_path: Path) -> None:
+    """Rule: a figure or page is made anew; any other file with content stays as it is."""
+    path = tmp_path / "a.png"
+    for old in (b"", b"\x89PNG old", b"%PDF-1.4", b"\xef\xbb\xbf\n<svg/>", b"<!doctype html>"):
+        path.write_bytes(old)
+        write_figure(path, b"new")
+        assert path.read_bytes() == b"new"
+    path.write_bytes(b'{"format":4}\n')
+    with pytest.raises(StoreError, match="is no figure, and is not replaced"):
+        write_figure(path, b"new")
+    assert path.read_bytes() == b'{"format":4}\n'
+
+
+def test_a_name_that_is_no_file_gets_the_nearest(tmp_path: Path) -> None:
+    """Rule: a mistyped name is answered with a file of its folder; an odd one with nothing."""
+    (tmp_path / "first.jsonl").touch()
+    assert similar_name(tmp_path / "firts.jsonl") == f"; did you mean {tmp_path}/first.jsonl?"
+    assert not similar_name(tmp_path / "other.csv") and not similar_name(tmp_path / "no" / "first")
+    with pytest.raises(ReportError, match="did you mean"):
+        read_bytes(tmp_path / "firts.jsonl")
 
 
 def test_a_private_file_stays_private(tmp_path: Path) -> None:

@@ -57,6 +57,13 @@ def test_verify_proves() -> None:
     assert found["doubling"] == ["1-2", "4", "3", "5-6"]
 
 
+def test_a_collective_without_a_named_algorithm_is_named() -> None:
+    """Rule: of several algorithms a note says which collectives lack one; of one nobody asks."""
+    _, _, err = collectives_cli("cost ring,ps -n 4")
+    assert err == "collectives: allgather, reduce_scatter: no ps\n"
+    assert not collectives_cli("cost ps -n 4")[2]
+
+
 def test_cost_has_bounds_beside() -> None:
     """Costs stand under the lower bounds of their collective."""
     status, out, _ = collectives_cli("cost ring -c allreduce -n 8")

@@ -10,7 +10,7 @@ import pytest
 from busbar import cpulist, files
 from busbar.errors import ProbeError
 from topology.model.merge import merge
-from topology.model.topology import Kind, Level
+from topology.model.topology import Kind, Level, Topology
 from topology.sources import bandwidth, gather, hwloc, nccl_xml, smi_xml, sysfs
 
 from . import texts
@@ -279,3 +279,23 @@ def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ProbeError, match="no process writes to this pipe"):
         gather.gather([str(pipe)])
     assert sysfs._value(pipe) is None
+
+
+@pytest.mark.parametrize("text", [None, texts.TOPO])
+def test_nvml_is_missed_where_a_gpu_is_expected(
+    text: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: without a GPU in any source and without a driver's device, NVML is not named."""
+
+    def ask(name: str, maps: list[Topology], notes: list[str]) -> None:
+        if name == "nvml":
+            notes.append("nvml: NVML does not start")
+        elif name == "sysfs":
+            maps.append(Topology() if text is None else gather.parse(text))
+
+    monkeypatch.setattr(gather, "_ask", ask)
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(()))
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    notes = gather.gather([])[1]
+    monkeypatch.undo()
+    assert [*notes] == ["nvml: NVML does not start"] * (text is not None)

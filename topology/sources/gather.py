@@ -215,7 +215,11 @@ def _machine() -> tuple[Topology, tuple[str, ...]]:
             _ask(name, maps, notes)
     if not maps:
         raise ProbeError("machine", f"no source answers here ({'; '.join(notes)}); use --from FILE")
-    return merge(maps), tuple(notes)
+    machine = merge(maps)
+    if not (machine.gpus or any(Path("/dev").glob("nvidia*")) or Path("/dev/dxg").exists()):
+        # No GPU is expected here, so that NVML does not start is no news.
+        notes = [note for note in notes if not note.startswith("nvml:")]
+    return machine, tuple(notes)
 
 
 def _ask(name: str, maps: list[Topology], notes: list[str]) -> None:

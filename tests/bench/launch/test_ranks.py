@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -115,6 +115,18 @@ def test_ranks_that_left_before_anyone_looked_are_heard(monkeypatch: pytest.Monk
     monkeypatch.setattr(threading, "Thread", Done)
     found, run = _run("", [LEAVES % 0, LEAVES % 1])
     assert (found, run.why) == (1, "")
+
+
+def test_output_is_handed_on_in_whole_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a piece of a line waits for its rest, so that a note cannot come between them."""
+    pieces, written = iter([b"# a\n# ende", b"d early: b\n#", b" c", b""]), list[bytes]()
+    monkeypatch.setattr(os, "read", lambda *_: next(pieces))
+    monkeypatch.setattr(os, "write", lambda _, data: written.append(data) or len(data))
+    pipe = SimpleNamespace(stdout=SimpleNamespace(fileno=lambda: 0))
+    run = SimpleNamespace(_launcher=pipe, _early=False, _output_lost=None)
+    starter.RankRun._pump(cast("Any", run))
+    monkeypatch.undo()
+    assert written == [b"# a\n", b"# ended early: b\n", b"# c"] and run._early
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])

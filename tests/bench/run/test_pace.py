@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 from itertools import accumulate
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -151,6 +152,35 @@ def test_a_sweep_keeps_within_its_total() -> None:
         assert on_threads("allreduce", "--total 5m", more)[0] == 2
 
 
+@pytest.mark.parametrize("more", ["", "--order size", "--split mod:2 -t 4"])
+def test_no_row_begins_after_the_total(
+    more: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rule: --total leaves out rows that have not begun, on all ranks, and the run says so."""
+    monkeypatch.setattr(Pace, "is_over", lambda pace: pace._at >= 0)  # after the first row
+    file = tmp_path / "a.jsonl"
+    argv = f"-t 2 -b 1K -e 4K -A ring,tree --budget 0.05 --total 1h --out {file} {more}"
+    status, out, err = on_threads("allreduce", argv)
+    assert status == 0, err
+    assert "# ended early: the time of --total is over\n" in out
+    assert "# rows measured: ring 1 of 3, tree 0 of 3" in out
+    assert "busbar: the time of --total is over\n" in err
+    kept = next(tmp_path.glob("a*.jsonl")).read_text().splitlines()
+    assert '"end":"early"' in kept[-1] and sum('"placement"' in line for line in kept) == 1
+
+
+def test_the_time_left_ends_at_the_total() -> None:
+    """Rule: the estimate of the remaining time is no longer than --total leaves."""
+    clock = Clock()
+    pace = Pace([1.0] * 10, most=10.0, clock=clock)
+    pace.begin()
+    clock.now += 6.0
+    pace.begin()
+    assert pace.remaining() == pytest.approx(4.0) and not pace.is_over()
+    clock.now += 4.0
+    assert pace.remaining() == 0.0 and pace.is_over()
+
+
 @pytest.mark.parametrize(
     ("seconds", "said"), [(0.4, "0 s"), (59.4, "59 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")]
 )
@@ -180,7 +210,7 @@ def _shown(steps: Sequence[float], limit: float, *, rank: int = 0, bounded: bool
 def test_a_pipe_gets_a_line_every_few_seconds() -> None:
     """Rule: row, elapsed and remaining, at most every 5 s, also within a long row; rank 0 alone."""
     said = _shown([4.0, 3.0, 12.0, 1.0], 10.0).splitlines()
-    assert said[0] == "busbar: 4 rows and placements, 40 s at most"
+    assert said[0].startswith("busbar: 4 rows and placements, 40 s at most (--budget is for each")
     assert said[1] == "busbar: 1 of 4 done, 5 s passed, about 11 s left: row 1"
     assert [line.split(", ")[1] for line in said[2:]] == [
         "10 s passed",
