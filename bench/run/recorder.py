@@ -19,7 +19,7 @@ from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import has_content
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
-from reports.exports.store import SINKS, Earlier, Store, nccl_sink, sink
+from reports.exports.store import SINKS, Earlier, Store, check_target, nccl_sink, sink
 from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
 from reports.readers.text import read_bytes
 from reports.records.measurement import Measurement, grouped, level_of, placements
@@ -199,8 +199,13 @@ def _tables_apart(
 
 
 def refuse_results(options: RunOptions) -> None:
-    """Raise StoreError if a run would replace results in a file of ``--out`` or -J unasked."""
+    """Raise StoreError if a run would replace results in a file of ``--out`` or -J unasked.
+
+    Also if a file of ``--out`` cannot be written, unless rank 0 may be on another host.
+    """
     for target in options.out:
+        if not options.on_hosts:
+            check_target(target)
         _earlier(Path(target), options, ())
     _refuse_nccl_json(options)
 
