@@ -26,6 +26,12 @@ Algorithm = str | Callable[..., Schedule]
 RENAMED: Mapping[str, str] = {"algorithm": "algorithms", "datatype": "dtype"}
 _FLAGS = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*(?:/--?[A-Za-z][\w-]*)*")
 _PAGE = "docs/add-an-algorithm.md"
+# Errors about a value that do not name the option, by their beginning.
+_UNNAMED = (
+    (re.compile(r"(?:\w+: )?no algorithm '"), "algorithms"),
+    (re.compile("no data type '"), "dtype"),
+    (re.compile("no operation '"), "op"),
+)
 
 
 @contextmanager
@@ -39,7 +45,9 @@ def python_names(
     try:
         yield
     except BusbarError as error:
-        error.args = (in_python(str(error), parser, renamed),)
+        text = in_python(str(error), parser, renamed)
+        keyword = next((name for begin, name in _UNNAMED if begin.match(text)), "")
+        error.args = (f"{keyword}: {text}" if keyword else text,)
         raise
 
 
@@ -63,12 +71,15 @@ def in_python(
 
 
 def listed(chosen: Algorithm | Iterable[Algorithm]) -> list[Algorithm]:
-    """The algorithms of a call, one by one. Raises Unsupported for other types."""
+    """The algorithms of a call, one by one. Raises Unsupported for other types, and for none."""
     if isinstance(chosen, str) or callable(chosen):
         return [chosen]
     if not isinstance(chosen, Iterable):
         raise Unsupported(f"algorithms: names and functions are possible, not {chosen!r}")
-    return list(chosen)
+    items = list(chosen)
+    if not items:
+        raise Unsupported("algorithms has no items")
+    return items
 
 
 def function_name(function: Callable[..., Schedule], collective: str) -> str:
@@ -90,8 +101,8 @@ def function_name(function: Callable[..., Schedule], collective: str) -> str:
 def build(function: Callable[..., Schedule], collective: str, ranks: int, root: int) -> Schedule:
     """The placed schedule that a function makes, proven in every placement of the collective.
 
-    Raises ScheduleError if it is wrong, and Unsupported if the function makes none. Errors of the
-    function itself are raised as they are.
+    Raises ScheduleError if it is wrong or the function fails, and Unsupported if the function makes
+    none. An error of `busbar.errors` from the function itself is raised as it is.
     """
     name, what = function_name(function, collective), spec(collective)
     try:
@@ -106,7 +117,14 @@ def build(function: Callable[..., Schedule], collective: str, ranks: int, root: 
             f"algorithms: {name} cannot be called as {name}({ranks}): {error}; give its parameters"
             f" values with functools.partial ({_PAGE})"
         ) from None
-    schedule = function(ranks, **more)
+    try:
+        schedule = function(ranks, **more)
+    except BusbarError:
+        raise
+    except Exception as error:
+        raise ScheduleError(
+            f"algorithms: {name}({ranks}) raised {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(schedule, Schedule):
         kind = type(schedule).__name__
         raise Unsupported(f"algorithms: {name}({ranks}) returned {kind}, not a Schedule ({_PAGE})")

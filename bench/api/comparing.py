@@ -84,7 +84,12 @@ def compare(
 
 
 def _rows(side: Rows) -> MeasuredRows:
-    return side if isinstance(side, MeasuredRows) else load(side)
+    if isinstance(side, MeasuredRows):
+        return side
+    if hasattr(side, "keys"):
+        kind = type(side).__name__
+        raise Unsupported(f"busbar.compare: rows or files are compared, not a {kind}")
+    return load(side)
 
 
 def _line(c: Comparison) -> ComparedRow:

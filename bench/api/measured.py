@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from html import escape
+from itertools import chain
 from math import nan
 from pathlib import Path
 from statistics import median
@@ -28,7 +29,7 @@ from reports.readers.frame import frame
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
 from reports.records.table import folded
-from reports.tables.scaling import answer, best_lines
+from reports.tables.scaling import answer, best_lines, disturbance_lines
 from reports.tables.show import texts
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ class MeasuredRows(Sequence[Measurement]):
         ]
         each = [one for w in answers(self._together, each_size=True).values() for one in w]
         lines = [_best(one.won[0], name) for one, name in zip(each, taken, strict=True)]
-        return ResultTable(BestAlgorithm, lines, "\n".join(best_lines(self._together, _WIDTH)))
+        text = [show(self._together, _WIDTH) for show in (best_lines, disturbance_lines)]
+        return ResultTable(BestAlgorithm, lines, "\n".join(chain.from_iterable(text)))
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
         """The plots that ``busbar reports plot`` writes: file content by name.
@@ -193,8 +195,10 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
         if not isinstance(path, (str, Path, Iterable)):
             raise Unsupported(f"busbar.load reads files, not {path!r}")
         for one in [path] if isinstance(path, (str, Path)) else path:
-            if not isinstance(one, (str, Path)):
-                raise Unsupported(f"busbar.load reads files, not {one!r}")
+            # Iterating over a table or a dict gives its columns or keys, which are texts, too.
+            if hasattr(path, "keys") or not isinstance(one, (str, Path)):
+                kind = type(path if hasattr(path, "keys") else one).__name__
+                raise Unsupported(f"busbar.load reads files, not a value of type {kind}")
             files += _matching(one)
     if not files:
         raise ReportError("busbar.load: no file to read")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import SupportsIndex
 
 from bench.api.calls import Algorithm, build, function_name, in_python, listed, python_names
 from bench.api.results import ResultTable
@@ -101,6 +102,7 @@ def predict(
     what, nbytes = catalogue.spec(collective), _bytes(sizes, "busbar.predict")
     files = [topology] if isinstance(topology, (str, Path)) else topology
     count = _ranks(ranks, "busbar.predict")
+    root = _root(root, count)
     with python_names():
         machine = load_machine(
             None if files is None else list(map(str, files)),
@@ -159,7 +161,7 @@ def simulate(
     *,
     machine: str,
     ranks: int | None = None,
-    algorithms: Algorithm | Sequence[Algorithm] = "ring",
+    algorithms: Algorithm | Sequence[Algorithm] | None = None,
     sizes: Sequence[int | str] = _SIZES,
     root: int = 0,
     exact: bool = False,
@@ -167,14 +169,18 @@ def simulate(
     """Simulate algorithms on a machine with shared links, as ``busbar collectives simulate``.
 
     ``machine``: such as ``"torus:8x8"``, ``"fattree:32x32:taper=2"``, ``"dgx1"``, or a map's file
-    (docs/simulation.md). ``ranks``: default: as many as the machine has. ``exact``: exact times,
-    however long that takes.
+    (docs/simulation.md). ``ranks``: default: as many as the machine has. ``algorithms``: default:
+    the usual one of the collective, such as ring. ``exact``: exact times, however long that takes.
 
     Raises Unsupported for names, machines and rank counts that cannot be used.
     """
     what, nbytes = catalogue.spec(collective), _bytes(sizes, "busbar.simulate")
-    network = build_network(str(machine), 8 if ranks is None else _ranks(ranks, "busbar.simulate"))
-    count = network.nranks if ranks is None else ranks
+    asked = None if ranks is None else _ranks(ranks, "busbar.simulate")
+    network = build_network(str(machine), 8 if asked is None else asked)
+    count = network.nranks if asked is None else asked
+    root = _root(root, count)
+    if algorithms is None:
+        algorithms = catalogue.usual(what.name)
     predictor = NetworkPredictor(Machine(network=network))
     lines = []
     for name, make in _schedules(collective, algorithms, root):
@@ -224,8 +230,6 @@ def _schedules(
             makers.append((function_name(one, collective), _of_function(one, collective, root)))
         else:
             makers += [(name, _of_name(name, collective, root)) for name in str(one).split(",")]
-    if not makers:
-        raise Unsupported("algorithms has no items")
     return makers
 
 
@@ -237,23 +241,39 @@ def _of_function(
 
 def _of_name(text: str, collective: str, root: int) -> Callable[[int], Schedule]:
     name, parameters = catalogue.parse(text)
-    return lambda ranks: draft(collective, name, ranks, root=root, **parameters)
+
+    def make(ranks: int) -> Schedule:
+        with python_names():
+            return draft(collective, name, ranks, root=root, **parameters)
+
+    return make
 
 
 def _bytes(sizes: Sequence[int | str], of: str) -> list[int]:
-    texts = [sizes] if isinstance(sizes, (str, int)) else list(sizes)
+    texts = str(sizes).split(",") if isinstance(sizes, (str, int)) else list(sizes)
     if not 0 < len(texts) <= _MOST_SIZES:
         raise Unsupported(f"{of}: {len(texts)} sizes; from 1 to {_MOST_SIZES} are possible")
-    nbytes = sorted({parse_size(str(one)) for one in texts})
+    try:
+        nbytes = sorted({parse_size(str(one)) for one in texts})
+    except Unsupported as error:
+        raise Unsupported(f"sizes: {error}") from None
     if nbytes[0] < 1:
         raise Unsupported(f"{of}: sizes begin at 1 byte")
     return nbytes
 
 
-def _ranks(ranks: int, of: str) -> int:
-    if not isinstance(ranks, int) or not 1 <= ranks <= _MOST_RANKS:
+def _ranks(ranks: SupportsIndex, of: str) -> int:
+    count = int(ranks) if isinstance(ranks, SupportsIndex) else 0
+    if not 1 <= count <= _MOST_RANKS:
         raise Unsupported(f"{of}: ranks is one number from 1 to {_MOST_RANKS}, not {ranks!r}")
-    return ranks
+    return count
+
+
+def _root(root: SupportsIndex, ranks: int) -> int:
+    rank = int(root) if isinstance(root, SupportsIndex) else -1
+    if not 0 <= rank < ranks:
+        raise Unsupported(f"root {root!r} is not a rank; there are {ranks}, from 0")
+    return rank
 
 
 def _busbw(collective: str, ranks: int, size: int, seconds: float) -> float | None:

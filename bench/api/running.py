@@ -23,6 +23,8 @@ from bench.launch.launch import (
     show_progress,
 )
 from bench.options.options import PT2PT, RunOptions, make_parser, parse
+from bench.run.contenders import check as check_rows
+from bench.run.recorder import refuse_results
 from bench.steps.main import StepCommand, check
 from bench.steps.options import StepOptions
 from busbar.arguments import unknown
@@ -30,6 +32,7 @@ from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
 from busbar.units import format_count
+from collectives.schedule.catalogue import spec
 from reports.analysis.cautions import is_in_brief
 
 if TYPE_CHECKING:
@@ -107,16 +110,20 @@ def run(
             f"{function_name(one, collective)}=./" if callable(one) else one for one in chosen
         )
     parser = make_parser(collective)
+    _refuse_check(options.get("check"))
     with python_names(parser):
         argv = parser.words(more, "busbar.run", _ELSEWHERE)
         several = _launches(
-            lambda words: parse(words, collective), argv, ranks, launcher, "busbar.run"
+            lambda words: parse(words, collective), argv, ranks, launcher, out, "busbar.run"
         )
         if functions and several.unknown:
             raise Unsupported(
                 "algorithms: a function needs the number of ranks; give ranks= beside launcher="
             )
-        root = parse([*argv, "--ranks", str(several.counts[0])], collective).root
+        parsed = parse([*argv, "--ranks", str(several.counts[0])], collective)
+        root = parsed.root
+        for count in [] if several.unknown else several.counts:
+            check_rows(spec(collective), parsed, count)
         if functions and root is None:
             raise Unsupported("root all: an algorithm that is a function has one root; give root=0")
 
@@ -129,7 +136,7 @@ def run(
         with TemporaryDirectory() as folder:  # proven before anything starts
             for count in several.counts if functions else ():
                 argv_of(count, Path(folder))
-        return _measure(collective, several, argv_of, out, progress)
+        return _measure(collective, several, argv_of, progress)
 
 
 def step(
@@ -173,14 +180,23 @@ def step(
                 check(asked, count)
             return asked
 
-        several = _launches(parsed, argv, ranks, launcher, "busbar.step")
-        return _measure(_STEPS, several, lambda count, folder: argv, out, progress)
+        several = _launches(parsed, argv, ranks, launcher, out, "busbar.step")
+        return _measure(_STEPS, several, lambda count, folder: argv, progress)
+
+
+def _refuse_check(value: object) -> None:
+    """Raise Unsupported for a text that is no value of ``check``."""
+    if isinstance(value, str) and value != "timed" and not value.isdigit():
+        raise Unsupported(
+            f"check is True, False, a number of checked iterations, or 'timed', not {value!r}"
+        )
 
 
 class _Launches(NamedTuple):
     """The launches of a call. ``unknown``: True if the launcher decides the number of ranks."""
 
     counts: list[int]
+    outs: list[str]
     launcher: str | None
     elsewhere: bool
     unknown: bool
@@ -191,12 +207,17 @@ def _launches(
     argv: Sequence[str],
     ranks: int | str | Iterable[int] | None,
     launcher: str | None,
+    out: str | Path | Iterable[str | Path] | None,
     of: str,
 ) -> _Launches:
     """Check the options for every number of ranks, before anything is started.
 
-    ``of``: the beginning of messages. Raises Unsupported.
+    ``of``: the beginning of messages. Raises Unsupported, and StoreError if rank 0 is on this host
+    and a file of ``out`` cannot be written.
     """
+    if out is not None and not isinstance(out, (str, Path, Iterable)):
+        raise Unsupported(f"out is a file or several, not {out!r}")
+    outs = [str(one) for one in ([out] if isinstance(out, (str, Path)) else out or ())]
     if launcher is not None and not isinstance(launcher, str):
         raise Unsupported(f"{of}: launcher is a command line such as 'srun', not {launcher!r}")
     given: list[object] = [(parsed(argv).threads or core_ranks()) if ranks is None else ranks]
@@ -207,22 +228,23 @@ def _launches(
     counts: list[int] = []
     elsewhere = launcher is not None
     for text in map(str, given):
-        options = parsed([*argv, "--ranks", text])
+        options = parsed([*argv, *(f"--out={one}" for one in outs), "--ranks", text])
         counts += options.rank_list
         elsewhere |= options.on_hosts
+    if not elsewhere:
+        refuse_results(options)
     fixed = launcher is not None and "{ranks}" not in launcher
     if fixed and len(counts) > 1:
         raise Unsupported(
             f"{of}: {launcher} starts the same ranks for every count; write {{ranks}} in it"
         )
-    return _Launches(counts, launcher, elsewhere, ranks is None and fixed)
+    return _Launches(counts, outs, launcher, elsewhere, ranks is None and fixed)
 
 
 def _measure(
     name: str,
     several: _Launches,
     argv_of: Callable[[int, Path], Sequence[str]],
-    out: str | Path | Sequence[str | Path] | None,
     progress: bool | None,
 ) -> MeasuredRows:
     """Start the launches one after the other, and return the rows of all.
@@ -230,9 +252,7 @@ def _measure(
     ``name``: of the benchmark. ``argv_of``: the words of its command line for a number of ranks,
     which may name files that it writes to a folder. Raises as `run` does.
     """
-    if out is not None and not isinstance(out, (str, Path, Iterable)):
-        raise Unsupported(f"out is a file or several, not {out!r}")
-    outs = [out] if isinstance(out, (str, Path)) else list(out or ())
+    outs = several.outs
     with folder_for_rows(elsewhere=several.elsewhere) as folder:
         rows = folder / "rows.jsonl"
         notes: list[str] = []
@@ -258,12 +278,17 @@ def _measure(
                 kind = _ERRORS.get(ended.status, RankFailure)
                 raise kind(errors[-1] if errors else f"ended with status {ended.status}")
             notes += errors
+        if not ended.interrupted and not rows.exists():
+            raise RankFailure(
+                f"{'the ranks' if several.launcher is None else 'the launcher'} ended with status"
+                f" {ended.status} and no rank wrote results to {folder}"
+            )
         measured = None if ended.interrupted else load(rows)
     if measured is None:  # the ranks and files are gone, as if the signal had come here alone
         signal.raise_signal(ended.interrupted)
         name = signal.Signals(ended.interrupted).name
         raise RankFailure(f"the ranks were ended because {name} came to this process")
-    source = str(outs[0]) if outs else "busbar.run"  # in place of the file that is gone
+    source = outs[0] if outs else "busbar.run"  # in place of the file that is gone
     runs = {id(row.run): replace(row.run, source=source) for row in measured}
     return MeasuredRows(
         (structs.replace(row, run=runs[id(row.run)]) for row in measured),

@@ -115,10 +115,7 @@ def _start_on_hosts(
     )
     soft = SOFTLY if "Open MPI" in library and command[0] == mpirun else SIGTERM
     words = [*command, *python(*module, *options.argv)]
-    try:
-        ended = child.run(words, env, soft)
-    except OSError as error:
-        raise Unavailable(f"{words[0]}: cannot be started: {error.strerror}") from None
+    ended = child.run(words, env, soft)
     if ended.interrupted:
         return 128 + ended.interrupted
     if ended.status in MEANING:

@@ -20,7 +20,6 @@ from bench.cluster.text import Down
 from bench.cluster.use import picture
 from bench.timing.clock import VARIABLE
 from busbar.commands import Command, CommandTable
-from busbar.errors import Unavailable
 from busbar.files import check, write
 from busbar.terminal import print_note
 from busbar.units import format_count, format_link_rate
@@ -89,10 +88,7 @@ def _run(wanted: ClusterOptions) -> int:
     with Cluster(network, wanted.ranks_per_host, wanted.faults) as cluster, watched(cluster):
         before, start = _counted(cluster), time.monotonic()
         with _falling(cluster, wanted.down):
-            try:
-                ended = cluster.run(words, _environment(wanted))
-            except OSError as error:
-                raise Unavailable(f"{words[0]}: cannot be started: {error.strerror}") from None
+            ended = cluster.run(words, _environment(wanted))
         if ended.interrupted:
             return 128 + ended.interrupted
         seconds = time.monotonic() - start

@@ -148,8 +148,8 @@ class Cluster:
         """Run a command in the launchers' namespaces, with the files of this host, and wait for it.
 
         A signal that asks us to end reaches the command; 15 s later the cluster is killed.
-        ``streams`` are arguments of `subprocess.Popen`. Raises OSError if the command cannot be
-        started.
+        ``streams`` are arguments of `subprocess.Popen`. Raises Unavailable if the command cannot
+        be started.
         """
         here = ["env", f"--chdir={Path.cwd()}"]
         ending = threading.Timer(_GRACE_S, self._kill)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from busbar.errors import Unavailable
 from busbar.status import RANK_LOST
 from busbar.terminal import print_note
 
@@ -55,7 +56,7 @@ def run(
     within: float | None = None,
     **streams: Any,
 ) -> Ended:
-    """Start a process and wait for it. Raises OSError if it cannot be started.
+    """Start a process and wait for it. Raises Unavailable if it cannot be started.
 
     ``receiver``: maps the child's process id to the process that gets signals, if the child only
     waits for another process. ``on_line`` is called with every line of its standard error when it
@@ -64,8 +65,9 @@ def run(
     A signal that ends this process is forwarded once, as ``stop_signal`` if given. The child has a
     session of its own, so that a terminal, or a signal to our whole process group, does not reach
     it a second time: launchers kill at a second signal. At our second signal the child gets
-    SIGTERM. A process that stays stopped is killed with all its descendants; its standard error
-    then says so, and its status is that of a lost rank.
+    SIGTERM. If a handler of another signal raises, the child is ended and the exception passed on.
+    A process that stays stopped is killed with all its descendants; its standard error then says
+    so, and its status is that of a lost rank.
     """
     received: list[int] = []
     pending, first = deque[int](), iter((True,))
@@ -87,7 +89,10 @@ def run(
     with handled(forward):
         if on_line is not None:
             streams["stderr"] = subprocess.PIPE
-        process = popen(command, env, **streams)
+        try:
+            process = popen(command, env, **streams)
+        except OSError as error:
+            raise Unavailable(f"{command[0]}: cannot be started: {error.strerror}") from None
         forward_pending()  # signals from before the start
         watch = _StopWatch(process)
         watch.start()
@@ -97,6 +102,10 @@ def run(
             timer.start()
         try:
             err = _text(process, on_line)
+        except BaseException:
+            _send(process, stop_signal or signal.SIGTERM, receiver)
+            process.communicate()
+            raise
         finally:
             timer.cancel()
             watch.over.set()

@@ -161,7 +161,7 @@ def run_of_its_own(
     ``command``: a cluster's launcher with ``{ranks}`` in it; None: the run starts its ranks on this
     host (``--ranks``). ``check_ranks``: False if the launcher may start any number; else another
     number than ``ranks`` ends the run with an error. ``variables`` are added to the environment.
-    ``on_line``, ``within`` and ``streams``: see `bench.launch.child.run`. Raises Unsupported if
+    ``on_line``, ``within`` and ``streams``: see `bench.launch.child.run`. Raises Unavailable if
     nothing can be started.
     """
     own = python(*module, *argv)
@@ -172,11 +172,8 @@ def run_of_its_own(
         expected = ["--expected-ranks", str(ranks)] if check_ranks else []
         # At SIGINT srun only prints its state.
         words, stop_signal = [*start, *own, *expected], signal.SIGTERM
-    try:
-        env = {**os.environ, **(variables or {})}
-        return child.run(words, env, stop_signal, on_line=on_line, within=within, **streams)
-    except OSError as error:
-        raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
+    env = {**os.environ, **(variables or {})}
+    return child.run(words, env, stop_signal, on_line=on_line, within=within, **streams)
 
 
 @contextmanager

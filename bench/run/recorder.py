@@ -20,7 +20,7 @@ from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import has_content
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
-from reports.exports.store import SINKS, Earlier, Store, nccl_sink, sink
+from reports.exports.store import SINKS, Earlier, Store, check_target, nccl_sink, sink
 from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
 from reports.readers.text import read_bytes
 from reports.records.measurement import Measurement, grouped, level_of, placements
@@ -212,8 +212,13 @@ def kept_in(options: RunOptions) -> str:
 
 
 def refuse_results(options: RunOptions) -> None:
-    """Raise StoreError if a run would replace results in a file of ``--out`` or -J unasked."""
+    """Raise StoreError if a run would replace results in a file of ``--out`` or -J unasked.
+
+    Also if a file of ``--out`` cannot be written, unless rank 0 may be on another host.
+    """
     for target in options.out:
+        if not options.on_hosts:
+            check_target(target)
         _earlier(Path(target), options, ())
     _refuse_nccl_json(options)
 

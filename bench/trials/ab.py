@@ -26,7 +26,7 @@ from bench.options.options import ALL, Options, parse
 from bench.run.screen import Screen
 from busbar.arguments import Parser
 from busbar.commands import Command
-from busbar.errors import ReportError, Unsupported
+from busbar.errors import ReportError, Unavailable, Unsupported
 from busbar.launchers import launched
 from busbar.options import Self, option, switch
 from busbar.start import python
@@ -137,8 +137,8 @@ def launch(one: Side, file: Path, turn: LaunchTurn | None = None) -> Sequence[Me
     try:
         with Path(target).open("w") as out:
             ended = child.run(words, os.environ, stdout=out, stderr=subprocess.PIPE)
-    except OSError as error:
-        raise LaunchFailed(f"{one.name}: {words[0]}: cannot be started: {error.strerror}") from None
+    except Unavailable as error:
+        raise LaunchFailed(f"{one.name}: {error}") from None
     succeeded(one.name, ended, ours=one.ours)
     try:
         return read(file).rows

@@ -285,11 +285,26 @@ def sink(
     can be written, and MissingLibrary.
     """
     path = Path(target)
-    if target.endswith("/") or path.is_dir():
+    if _is_folder(target):
         return Directory(path, topology)
+    return _kind(path)(path, earlier)
+
+
+def check_target(target: str) -> None:
+    """Raise StoreError if `sink` has no format for a value of ``--out``, or cannot write it."""
+    if not _is_folder(target):
+        _kind(Path(target))
+        check(Path(target))
+
+
+def _is_folder(target: str) -> bool:
+    return target.endswith("/") or Path(target).is_dir()
+
+
+def _kind(path: Path) -> Callable[[Path, Earlier], Sink]:
     for ending, kind in SINKS.items():
         if path.name.endswith(ending):
-            return kind(path, earlier)
+            return kind
     known = ", ".join(SINKS)
     raise StoreError(
         f"{path}: no format for {path.suffix or 'no ending'!r}; use one of {known}, or DIR/"

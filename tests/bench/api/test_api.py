@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import os
 import re
 import signal
 import sys
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import busbar
 from bench.api import calls, running
@@ -32,6 +34,7 @@ from busbar.errors import (
     RankFailure,
     ReportError,
     ScheduleError,
+    StoreError,
     Unavailable,
     Unsupported,
 )
@@ -63,6 +66,10 @@ def _ring(n: int) -> Schedule:
 
 
 _ring.__name__ = "ring"
+
+
+def _odd(n: int) -> Schedule:
+    raise ValueError("odd counts only")
 
 
 def _nothing(n: int) -> None:
@@ -112,7 +119,15 @@ def test_a_run_gives_rows_and_prints_nothing(
     ("collective", "options", "said"),
     [
         ("all_reduce", {}, "did you mean allreduce?"),
-        ("allreduce", {"algorithms": "rign"}, "did you mean ring?"),
+        (
+            "allreduce",
+            {"algorithms": "rign"},
+            "algorithms: no algorithm 'rign'; did you mean ring?",
+        ),
+        ("allreduce", {"algorithms": []}, "algorithms has no items"),
+        ("allreduce", {"dtype": "flot"}, "dtype: no data type 'flot'; did you mean float?"),
+        ("allreduce", {"check": "no"}, "check is True, False, a number"),
+        ("broadcast", {"root": 5, "ranks": 2}, "root 5: there are only ranks 0 to 1"),
         ("allreduce", {"sizes": ["1Q"]}, "'1Q' is no size"),
         ("allreduce", {"sizes": [8], "minbytes": "8"}, "sizes excludes minbytes, maxbytes, stepf"),
         ("allreduce", {"placment": "out"}, "did you mean placement?"),
@@ -183,8 +198,13 @@ def test_an_algorithm_may_be_a_function(tmp_path: Path) -> None:
     assert digests == wanted and str(tmp_path) not in out.read_text().replace(str(out), "")
     with pytest.raises(ScheduleError, match=r"^algorithms: _half\(2\) is wrong: allreduce: rank 0"):
         busbar.run(algorithms=_half, ranks=[2, 4], sizes=[8])
+    with pytest.raises(
+        ScheduleError, match=r"^algorithms: _odd\(2\) raised ValueError: odd"
+    ) as met:
+        busbar.run(algorithms=_odd, ranks=2, sizes=[8])
+    assert isinstance(met.value.__cause__, ValueError)
     with pytest.raises(ScheduleError, match="chunks do not fall on"):
-        busbar.run("allgather", algorithms=_walk, ranks=2, sizes=[8])
+        busbar.run("allgather", algorithms=_walk, ranks=2, sizes=[1024])
 
 
 def test_a_training_step_is_a_call(tmp_path: Path) -> None:
@@ -214,6 +234,27 @@ def test_what_a_run_ends_with_is_an_exception(mpich: Mpi) -> None:
     """Rule: a run's own last words and status become the error of that status."""
     with pytest.raises(Unavailable, match="driver"):
         busbar.run(ranks=2, transport="nccl", sizes=[8], iters=1)
+
+
+def test_what_starts_no_ranks_is_an_error_that_says_so(tmp_path: Path) -> None:
+    """Rule: a file that cannot be written is refused before ranks start; so is a missing launcher.
+
+    A launcher that starts nothing is named, and not the file that is missing because of it.
+    """
+    options: dict[str, Any] = {"ranks": 2, "sizes": [8], "iters": 1}
+    written = tmp_path / "kept.jsonl"
+    written.write_text("{}\n")
+    for out, said in (
+        (tmp_path / "none" / "x.jsonl", "there is no folder"),
+        (tmp_path / "x.foo", r"no format for '\.foo'"),
+        (written, "has results already"),
+    ):
+        with pytest.raises(StoreError, match=said):
+            busbar.run(out=out, **options)
+    with pytest.raises(Unavailable, match=r"^nosuch: cannot be started: No such file"):
+        busbar.run(launcher="nosuch -n {ranks}", **options)
+    with pytest.raises(RankFailure, match=r"^the launcher ended with status 0 and no rank wrote"):
+        busbar.run(launcher="true", **options)
 
 
 def test_a_launcher_starts_the_ranks_that_are_given(mpich: Mpi) -> None:
@@ -305,7 +346,7 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
         busbar.load(tmp_path / "*.log")
     with pytest.raises(Unsupported, match="reads files, not 5"):
         busbar.load(5)  # type: ignore[arg-type]
-    with pytest.raises(Unsupported, match="reads files, not 5"):
+    with pytest.raises(Unsupported, match="reads files, not a value of type int"):
         busbar.load([5])  # type: ignore[list-item]
     with pytest.raises(ReportError, match=r"\*\*x: "):
         busbar.load(tmp_path / "**x")
@@ -355,6 +396,8 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert first.ratio_low and first.ratio_high and first.ratio_low < 2 < first.ratio_high
     shown = str(best)
     assert "~tree" in shown and "cannot tell" in shown and "~: another may be as fast" in shown
+    crowded = MeasuredRows(structs.replace(one, others_share=0.5) for one in rows).best()
+    assert "times may be disturbed: other programs took up to 50 %" in str(crowded)
     assert repr(best) == shown and "~tree" in best._repr_html_()
     frame = best.frame()
     assert list(frame["algorithm"]) == [one.algorithm for one in best]
@@ -384,6 +427,10 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     assert busbar.compare(sides[0][:1], sides[1][:1])[0].verdict == "cannot tell"
     with pytest.raises(ReportError, match="no row of BASE"):
         busbar.compare(sides[0], sides[1][:0])
+    with pytest.raises(Unsupported, match="rows or files are compared, not a DataFrame"):
+        busbar.compare(sides[0].frame(), sides[1])
+    with pytest.raises(Unsupported, match="reads files, not a value of type Measurement"):
+        busbar.load(sides[0])
     with pytest.raises(Unsupported, match="noise is a share"):
         busbar.compare(*sides, noise="1%")  # type: ignore[arg-type]
 
@@ -403,6 +450,10 @@ def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     assert len(busbar.predict("broadcast", ranks=6, sizes=["1K"]).frame()) == len(
         catalogue.algorithms("broadcast")
     )
+    times = busbar.predict(ranks=np.int64(2), sizes="1K,2K", algorithms="ring")
+    assert [(one.size, one.ranks) for one in times] == [(1024, 2), (2048, 2)]
+    (usual,) = busbar.simulate("broadcast", machine="torus:2x2", ranks=np.int64(4), sizes=["1K"])
+    assert usual.algorithm == catalogue.usual("broadcast") and usual.ranks == 4
     simulated = busbar.simulate(machine="torus:2x2", algorithms=["ring", _walk], sizes=["1M"])
     text = collectives_cli("simulate ring -c allreduce --machine torus:2x2 -b 1M")[1]
     assert format_seconds(simulated[0].time_s, SIMULATED) in text and simulated[0].ranks == 4
@@ -415,7 +466,13 @@ def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     for call, said in (
         (lambda: busbar.predict(ranks="4"), "ranks is one number"),  # type: ignore[arg-type]
         (lambda: busbar.predict(sizes=[]), "0 sizes"),
-        (lambda: busbar.predict(algorithms="rng"), "did you mean ring?"),
+        (lambda: busbar.predict(sizes="1K,1Q"), "sizes: '1Q' is no size"),
+        (lambda: busbar.predict(algorithms="rng"), "algorithms: allreduce: no algorithm 'rng'"),
+        (lambda: busbar.predict(algorithms=[]), "algorithms has no items"),
+        (lambda: busbar.predict("broadcast", root=8), "root 8 is not a rank; there are 8, from 0"),
+        (lambda: busbar.predict("broadcast", root=-1), "root -1 is not a rank"),
+        (lambda: busbar.predict("broadcast", root="0"), "root '0' is not a rank"),  # type: ignore[arg-type]
+        (lambda: busbar.simulate(machine="torus:2x2", root=4), "root 4 is not a rank"),
         (lambda: busbar.predict(algorithms=5), "not 5"),  # type: ignore[arg-type]
         (lambda: busbar.predict(topology="none.txt"), "topology none.txt"),
         (lambda: busbar.predict("broadcast", ranks=3, root=9), "root 9"),
@@ -478,6 +535,23 @@ class TestListening:
         ended = child.run(line, {}, signal.SIGTERM, within=0.01, on_line=lambda line: None)
         assert (ended.status, ended.interrupted) == (128 + signal.SIGTERM, 0)
         assert child.run([sys.executable, "-c", ""], {}, within=60.0).status == 0
+
+    def test_an_exception_of_the_caller_ends_the_process(self) -> None:
+        """Rule: what a signal's handler raises while a process runs comes out; the process ends."""
+        code = "import os, signal; os.kill(os.getppid(), signal.SIGALRM); signal.pause()"
+        began: list[int] = []
+
+        def expire(*_: object) -> None:
+            began.extend(child.below(os.getpid()))
+            raise TimeoutError("of the caller")
+
+        before = signal.signal(signal.SIGALRM, expire)
+        try:
+            with pytest.raises(TimeoutError, match="of the caller"):
+                child.run([sys.executable, "-c", code], {}, on_line=lambda line: None)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert began and not set(began) & set(child.below(os.getpid()))
 
     def test_a_notebook_gets_a_bar(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Rule: the bar follows the run's lines, shows names as text, and goes at the end."""

@@ -17,6 +17,7 @@ from bench.launch.child import SOFTLY, run
 from bench.launch.launch import Interrupted
 from bench.tuning.launches import Launch
 from bench.tuning.launches import run as tune
+from busbar.errors import Unavailable
 from tests.conftest import REPO, environment, popen
 
 # Tells its parent to end, and gives the number of the signal that comes back of it as its status.
@@ -96,7 +97,7 @@ def test_a_child_by_itself_ends_as_it_ends() -> None:
     assert run([sys.executable, "-c", code], os.environ, stderr=subprocess.PIPE) == (3, "so", 0)
     code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     assert run([sys.executable, "-c", code], os.environ).status == 128 + signal.SIGKILL
-    with pytest.raises(OSError, match="nosuch"):
+    with pytest.raises(Unavailable, match="nosuch: cannot be started"):
         run(["/nosuch"], os.environ)
 
 
