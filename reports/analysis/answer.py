@@ -60,9 +60,13 @@ def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]
 
 
 def crossovers(ranges: Sequence[Stretch]) -> str:
-    """The sizes between which the fastest algorithm changes, in words; empty without a change."""
+    """The sizes between which the fastest algorithm changes, in words; empty without a change.
+
+    An algorithm that is not certain to be the fastest at its size beside the change has a tilde.
+    """
     return ", ".join(
-        f"{a.name} to {b.name} between {format_size(a.sizes[1])} and {format_size(b.sizes[0])}"
+        f"{'' if a.won[-1].sure else '~'}{a.name} to {'' if b.won[0].sure else '~'}{b.name}"
+        f" between {format_size(a.sizes[1])} and {format_size(b.sizes[0])}"
         for a, b in pairwise(ranges)
     )
 
