@@ -41,6 +41,8 @@ ASKED = {
     "given",  # argparse's
     "function",  # a user's
     "inner",
+    "path",
+    "side",
     "options",
     "world.comm",  # mpi4py's
     "self._world.comm",
