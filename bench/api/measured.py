@@ -131,10 +131,11 @@ class MeasuredRows(Sequence[Measurement]):
             for one in ranges
             for _ in one.won
         ]
-        each = [one for w in answers(self._together, each_size=True).values() for one in w]
-        lines = [_best(one.won[0], name) for one, name in zip(each, taken, strict=True)]
-        text = [show(self._together, _WIDTH) for show in (best_lines, disturbance_lines)]
-        return ResultTable(BestAlgorithm, lines, "\n".join(chain.from_iterable(text)))
+        each = answers(self._together, each_size=True)
+        ranges = chain.from_iterable(each.values())
+        lines = [_best(one.won[0], name) for one, name in zip(ranges, taken, strict=True)]
+        text = best_lines(self._together, each, _WIDTH) + disturbance_lines(self._together, _WIDTH)
+        return ResultTable(BestAlgorithm, lines, "\n".join(text))
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
         """The plots that ``busbar reports plot`` writes: file content by name.

@@ -14,6 +14,7 @@ from busbar.tables import Column, render_lines
 from busbar.units import (
     PREDICTED,
     SIMULATED,
+    TimeStyle,
     format_count,
     format_rate,
     format_seconds,
@@ -145,10 +146,7 @@ def predict(
                 )
             )
     columns: list[Column] = [
-        ("size", "right", [format_size(one.size) for one in lines]),
-        ("algorithm", "left", [one.algorithm for one in lines]),
-        ("time", "right", [format_seconds(one.time_s, PREDICTED) for one in lines]),
-        ("busbw", "right", _rates(one.busbw_bytes_per_s for one in lines)),
+        *_first_columns(lines, PREDICTED),
         ("", "left", ["best" if one.best else "" for one in lines]),
     ]
     title = f"{what.name} on {format_count(count, 'rank')}: predicted time, and busbw in GB/s"
@@ -175,9 +173,9 @@ def simulate(
     Raises Unsupported for names, machines and rank counts that cannot be used.
     """
     what, nbytes = catalogue.spec(collective), _bytes(sizes, "busbar.simulate")
-    asked = None if ranks is None else _ranks(ranks, "busbar.simulate")
-    network = build_network(str(machine), 8 if asked is None else asked)
-    count = network.nranks if asked is None else asked
+    requested = None if ranks is None else _ranks(ranks, "busbar.simulate")
+    network = build_network(str(machine), 8 if requested is None else requested)
+    count = network.nranks if requested is None else requested
     root = _root(root, count)
     if algorithms is None:
         algorithms = catalogue.usual(what.name)
@@ -204,10 +202,7 @@ def simulate(
                 )
             )
     columns: list[Column] = [
-        ("size", "right", [format_size(one.size) for one in lines]),
-        ("algorithm", "left", [one.algorithm for one in lines]),
-        ("time", "right", [format_seconds(one.time_s, SIMULATED) for one in lines]),
-        ("busbw", "right", _rates(one.busbw_bytes_per_s for one in lines)),
+        *_first_columns(lines, SIMULATED),
         ("latency", "right", [_share(one.latency_s, one.time_s) for one in lines]),
         ("wire", "right", [_share(one.wire_s, one.time_s) for one in lines]),
         ("sharing", "right", [_share(one.sharing_s, one.time_s) for one in lines]),
@@ -284,8 +279,17 @@ def _busbw(collective: str, ranks: int, size: int, seconds: float) -> float | No
     return what.alg_factor(ranks) * what.bus_factor(ranks) * size / seconds
 
 
-def _rates(values: Iterable[float | None]) -> list[str]:
-    return ["-" if value is None else format_rate(value) for value in values]
+def _first_columns(
+    lines: Sequence[PredictedTime | SimulatedTime], style: TimeStyle
+) -> list[Column]:
+    """The columns of both tables; ``style``: of the times."""
+    rates = [one.busbw_bytes_per_s for one in lines]
+    return [
+        ("size", "right", [format_size(one.size) for one in lines]),
+        ("algorithm", "left", [one.algorithm for one in lines]),
+        ("time", "right", [format_seconds(one.time_s, style) for one in lines]),
+        ("busbw", "right", ["-" if rate is None else format_rate(rate) for rate in rates]),
+    ]
 
 
 def _share(part: float, whole: float) -> str:

@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
@@ -133,9 +132,6 @@ def run(
             words = as_words(chosen, collective, count, root or 0, folder)
             return parser.words({**more, "algorithm": words}, "busbar.run")
 
-        with TemporaryDirectory() as folder:  # proven before anything starts
-            for count in several.counts if functions else ():
-                argv_of(count, Path(folder))
         return _measure(collective, several, argv_of, progress)
 
 
@@ -175,10 +171,10 @@ def step(
         argv = parser.words(more, "busbar.step")
 
         def parsed(words: Sequence[str]) -> StepOptions:
-            asked = StepCommand.parse(words, parser)
-            for count in asked.rank_list:
-                check(asked, count)
-            return asked
+            step_options = StepCommand.parse(words, parser)
+            for count in step_options.rank_list:
+                check(step_options, count)
+            return step_options
 
         several = _launches(parsed, argv, ranks, launcher, out, "busbar.step")
         return _measure(_STEPS, several, lambda count, folder: argv, progress)
@@ -220,14 +216,14 @@ def _launches(
     outs = [str(one) for one in ([out] if isinstance(out, (str, Path)) else out or ())]
     if launcher is not None and not isinstance(launcher, str):
         raise Unsupported(f"{of}: launcher is a command line such as 'srun', not {launcher!r}")
-    given: list[object] = [(parsed(argv).threads or core_ranks()) if ranks is None else ranks]
+    requested: list[object] = [(parsed(argv).threads or core_ranks()) if ranks is None else ranks]
     if isinstance(ranks, Iterable) and not isinstance(ranks, str):
-        given = list(ranks)
-    if not given:
+        requested = list(ranks)
+    if not requested:
         raise Unsupported(f"{of}: ranks has no items")
     counts: list[int] = []
     elsewhere = launcher is not None
-    for text in map(str, given):
+    for text in map(str, requested):
         options = parsed([*argv, *(f"--out={one}" for one in outs), "--ranks", text])
         counts += options.rank_list
         elsewhere |= options.on_hosts
@@ -256,6 +252,8 @@ def _measure(
     with folder_for_rows(elsewhere=several.elsewhere) as folder:
         rows = folder / "rows.jsonl"
         notes: list[str] = []
+        # Schedules of functions are proven here for every count, before anything starts.
+        argv = {count: argv_of(count, folder) for count in several.counts}
         for count in several.counts:
             files = [f"--out={rows}", f"--after={rows}", *(f"--out={one}" for one in outs)]
             title = name if several.unknown else f"{name}, {format_count(count, 'rank')}"
@@ -263,7 +261,7 @@ def _measure(
                 ended = run_of_its_own(
                     [f"bench.{name}"],
                     count,
-                    [*argv_of(count, folder), *files],
+                    [*argv[count], *files],
                     command=several.launcher,
                     check_ranks=not several.unknown,
                     on_line=on_line,

@@ -237,7 +237,7 @@ class Session(RunSession):
         return result
 
     def _held_lines(self) -> list[str]:
-        """The lines of the tables that are not printed yet, as far as rows are measured."""
+        """The lines of the tables that are not printed yet, with the rows measured so far."""
         lines = list[str]()
         for held in self._held:
             results = [one for one in held.rows.values() if one is not None]

@@ -81,9 +81,9 @@ def outliers(files: Sequence[Sequence[Measurement]], margin: float) -> Outliers:
         middles = {number: float(np.median(values)) for number, values in of_group.items()}
         for number, middle in middles.items():
             others = np.array([value for n, value in middles.items() if n != number])
-            effect = middle - float(np.median(others))
-            rest = others - np.median(others)
-            error, p = robust_test(abs(effect), 1, rest, _LEAST_SCATTER)
+            center = float(np.median(others))
+            effect = middle - center
+            error, p = robust_test(abs(effect), 1, others - center, _LEAST_SCATTER)
             p = min(1.0, 2 * tests * p)
             tail = student_quantile(_SIGNIFICANT / 2 / tests, len(others) - 1)
             unseen = max(unseen, exp(tail * error) if tail * error < _MOST_LOG else inf)

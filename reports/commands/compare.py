@@ -245,7 +245,7 @@ def _failed(
 
 # Number of latest campaigns that are shown as columns.
 _CAMPAIGNS = 4
-# Least deviation of a single run from the others that is told, as a share of the time.
+# A single run that deviates less from the others is not reported (a share of the time).
 _MARGIN = 0.1
 
 

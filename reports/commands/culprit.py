@@ -104,8 +104,8 @@ class OutliersCommand(RunOptions, Command):
             except ReportError as error:  # of many hosts' logs this is one more finding
                 unread.append(str(error))
         print_notes(paths, readings)
-        found = outliers([one.rows for one in readings], margin)
-        if not found.files:
+        result = outliers([one.rows for one in readings], margin)
+        if not result.files:
             for reason in unread:
                 note(reason)
             most = (
@@ -128,28 +128,28 @@ class OutliersCommand(RunOptions, Command):
             ),
             *(
                 f"{names[n]}: lacks {format_count(count, 'row')} that most files have"
-                for n, count in found.missing.items()
+                for n, count in result.missing.items()
             ),
             *map(str, broken_runs(readings)),
         ]
-        slow = any(one.ratio > 1 for one in found.deviations)
+        slow = any(one.ratio > 1 for one in result.deviations)
         if self.format == "json":
-            print(json.dumps(_document(found, names, failures), indent=1))
+            print(json.dumps(_document(result, names, failures), indent=1))
             return int(slow or bool(failures))
         for failure in failures:
             print(f"FAILED {make_printable(failure)}")
         terminal = console()
-        for group, unlike in grouped(found.deviations, lambda one: one.group).items():
+        for group, unlike in grouped(result.deviations, lambda one: one.group).items():
             print_table(terminal, _table(group, unlike, names))
-        for name in found.few:
+        for name in result.few:
             note(f"{name}: fewer than {FEWEST} files, which cannot tell")
-        count, seen = len({one.file for one in found.deviations}), 100 * (found.unseen - 1)
-        of = format_count(max(found.files.values()), "file")
-        unseen = f"; less than {seen:.0f} % may not show" if found.unseen > 1 + margin else ""
-        if found.unseen == inf:
+        count, seen = len({one.file for one in result.deviations}), 100 * (result.unseen - 1)
+        of = format_count(max(result.files.values()), "file")
+        unseen = f"; less than {seen:.0f} % may not show" if result.unseen > 1 + margin else ""
+        if result.unseen == inf:
             unseen = "; files of a group differ so much that no difference would show"
         bad = {n for n, one in enumerate(readings) if wrong[n] or broken_runs([one])}
-        failed = len(unread) + len(bad | set(found.missing))
+        failed = len(unread) + len(bad | set(result.missing))
         also = f"; {failed} FAILED" if failed else ""
         share = f"more than {100 * margin:g} % from the others"
         print(f"{count or 'none'} of {of}: {share}{also}{unseen}")

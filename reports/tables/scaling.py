@@ -150,10 +150,15 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     return lines
 
 
-def best_lines(rows: Sequence[Measurement], width: int) -> list[str]:
-    """The fastest at each size (`answers`) as lines: a table for each group, a line per size."""
+def best_lines(
+    rows: Sequence[Measurement], answer: Mapping[str, Sequence[Stretch]], width: int
+) -> list[str]:
+    """The fastest at each size as lines: a table for each group, a line per size.
+
+    ``answer``: the `answers` of the rows, with ``each_size``.
+    """
     lines = wrap(alone(rows), width, subsequent_indent=_GAP)
-    for what, each in answers(rows, each_size=True).items():
+    for what, each in answer.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, at each size", width)
         lines += _ranges(each, width)
         if _KEY not in lines and not all(one.sure for one in each):

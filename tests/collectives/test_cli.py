@@ -58,7 +58,7 @@ def test_verify_proves() -> None:
 
 
 def test_a_collective_without_a_named_algorithm_is_named() -> None:
-    """Rule: of several algorithms a note says which collectives lack one; of one nobody asks."""
+    """Rule: with several algorithms a note names the collectives that lack one of them."""
     _, _, err = collectives_cli("cost ring,ps -n 4")
     assert err == "collectives: allgather, reduce_scatter: no ps\n"
     assert not collectives_cli("cost ps -n 4")[2]

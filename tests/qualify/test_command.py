@@ -340,7 +340,7 @@ def test_the_limit_of_launches_grows_with_the_hosts(
 
 @pytest.mark.usefixtures("launched")
 def test_a_campaign_that_its_limit_ends_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: hosts that nobody can judge because --launches is used up have that reason printed."""
+    """Rule: if --launches is used up, hosts without a verdict are printed with that reason."""
     assert _command("--launches", "7").run() == FOUND
     assert "busbar: ended by the limit of 7 launches (--launches)\n" in capsys.readouterr().err
 

@@ -77,7 +77,7 @@ def test_words_are_counted_row_by_row() -> None:
 
 @pytest.mark.parametrize("n", [1, 8, 48, 200])
 def test_chance_alone_exceeds_what_it_may_in_one_check_of_twenty(n: int) -> None:
-    """Rule: so many false alarms are allowed that chance exceeds them in at most 5 % of checks."""
+    """Rule: chance exceeds the number of false alarms allowed in at most 5 % of checks."""
     most = most_by_chance(n, 0.05)
     above = [
         1 - sum(comb(n, k) * 0.05**k * 0.95 ** (n - k) for k in range(m)) for m in (most, most + 1)
