@@ -60,7 +60,7 @@ _END = re.compile(
     r"|\bBAD TERMINATION OF ONE OF|\bEXIT STRING: "  # Hydra
     r"|\bsrun: error: .*(?:tasks? |Killed|Terminated|Exited)|\bslurmstepd: error: \*\*\* "
     r"|^\s*(?:\S+: line \d+: .*)?(?:Segmentation fault|Bus error|Killed|Aborted)\b"
-    r"|^# ended early: "  # Busbar's own, see `bench.run.session`
+    r"|^# ended early: "  # Busbar's own, see `bench.run.recorder`
 )
 _WARNING = re.compile(r"\bNCCL WARN \S")
 _MOST_QUOTED = 200
