@@ -106,8 +106,8 @@ class CLoop:
         gathers, in_place = name == "allgather", name == "broadcast"  # MPI has no other broadcast
         count = (max(size, 16 * self._world.size) if gathers else size) // 4
         part = count // self._world.size if gathers else count
-        target = np.zeros(count, np.float32)
-        source = target if in_place else np.ones(part, np.float32)
+        target = self._floats(count, 0)
+        source = target if in_place else self._floats(part, 1)
         buffers = {Buffer.IN: source, Buffer.OUT: target}
         addition = op("sum") if name == "allreduce" else None
         call = LibraryCall(spec(name), buffers, addition, part, in_place=in_place)
@@ -117,7 +117,7 @@ class CLoop:
 
     def schedule(self, name: str, size: int) -> tuple[float, float, float]:
         """Time an all-reduce by a schedule on two ranks; both sides send the same messages."""
-        source, target = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
+        source, target = self._floats(size // 4, 1), self._floats(size // 4, 0)
         schedule, rank = build("allreduce", name, self._world.size), self._world.rank
         ours = Plan(
             schedule, spec("allreduce"), self._transport, rank, source, target, op("sum"), size // 4
@@ -156,6 +156,12 @@ class CLoop:
         finally:
             if reached:
                 transport.close()
+
+    def _floats(self, count: int, value: float) -> NDArray[np.float32]:
+        """A buffer as a run has it, filled with a value."""
+        array = self._transport.allocate(4 * count).view(np.float32)
+        array[:] = value
+        return array
 
     def _turns(
         self, action: Action, function: Any, kind: bytes, arrays: Sequence[NDArray[Any]], *more: int

@@ -29,6 +29,27 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Buffers = Mapping[Buffer, Array]
 _NOTHING: Mapping[str, Json] = MappingProxyType({})
+_PAGE_BYTES = 4096
+
+
+def host_memory(nbytes: int, offset: int = 0) -> NDArray[np.uint8]:
+    """Memory of this process that begins ``offset`` bytes after the start of a page.
+
+    C benchmarks align their buffers to pages. NumPy aligns to 16 bytes, so that vector loads cross
+    cache lines.
+    """
+    room = np.empty(nbytes + _PAGE_BYTES, np.uint8)
+    start = (offset - room.ctypes.data) % _PAGE_BYTES
+    return room[start : start + nbytes]
+
+
+def staging_for(view: Array) -> Array:
+    """An array like ``view``, at the same offset within a page.
+
+    A load then never has the offset of a store that is still in flight a few vectors before it; the
+    CPU compares the low 12 bits of addresses first, and would delay such a load (4K aliasing).
+    """
+    return host_memory(view.nbytes, view.ctypes.data).view(view.dtype)
 
 
 def unwatched(iteration: int) -> None:

@@ -9,28 +9,31 @@ namespace {
 // for non-temporal stores.
 constexpr std::size_t kStrip = 8, kManyStrip = 2;
 constexpr int kFew = 4, kMany = 16;  // the most sources, and the most targets, that there is code for
+// The shorter vectors of a CPU that is faster with them: Intel's server CPUs, on data in the second-level
+// cache, though 64-byte vectors exist (benchmarks/results/shared-memory.md). Compilers choose the same.
+constexpr std::size_t kShort = 32;
 constexpr std::make_index_sequence<1> kOne;
 constexpr std::make_index_sequence<2> kTwo;
 
 // Strips of two sources and few targets, all kept in cache. Their numbers are known when this is
 // compiled, so that their addresses are in registers: best of all while the places stay in the
 // second-level cache.
-template <class T, Op op, std::size_t... target>
+template <class T, Op op, std::size_t vector, std::size_t width, std::size_t... target>
 std::size_t two_strips(
     const Pass& p, std::size_t from, std::size_t to, std::index_sequence<target...>) {
-    using V = typename Vector<Lane<T, op>>::type;
-    constexpr std::size_t size = kStrip * sizeof(V);
+    using V = typename Vector<Lane<T, op>, vector>::type;
+    constexpr std::size_t size = width * sizeof(V);
     const auto* const a = static_cast<const unsigned char*>(p.sources[0]);
     const auto* const b = static_cast<const unsigned char*>(p.sources[1]);
     unsigned char* const d[] = {static_cast<unsigned char*>(p.targets[target].at)...};
     std::size_t at = from;
     for (; at + size <= to; at += size) {
-        V x[kStrip];
-        for (std::size_t k = 0; k < kStrip; ++k) x[k] = load<V>(a + at + k * sizeof(V));
-        for (std::size_t k = 0; k < kStrip; ++k)
+        V x[width];
+        for (std::size_t k = 0; k < width; ++k) x[k] = load<V>(a + at + k * sizeof(V));
+        for (std::size_t k = 0; k < width; ++k)
             x[k] = join_vectors<op>(x[k], load<V>(b + at + k * sizeof(V)));
         const auto give = [&](unsigned char* out) {
-            for (std::size_t k = 0; k < kStrip; ++k) store(out + at + k * sizeof(V), x[k]);
+            for (std::size_t k = 0; k < width; ++k) store(out + at + k * sizeof(V), x[k]);
         };
         (give(d[target]), ...);
     }
@@ -111,8 +114,16 @@ std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
     const int places = p.nsources < p.ntargets ? p.ntargets : p.nsources;
     if (streams(p) || places > kMany) return strips_of<T, op>(p, from, to);
     if (places > kFew) return many_strips<T, op, kManyStrip, kMany>(p, from, to);
-    if (p.nsources == 2 && p.ntargets == 1) return two_strips<T, op>(p, from, to, kOne);
-    if (p.nsources == 2 && p.ntargets == 2) return two_strips<T, op>(p, from, to, kTwo);
+    if (p.nsources == 2 && p.ntargets <= 2) {
+        const bool one = p.ntargets == 1;
+        if constexpr (kVector > kShort) {
+            if (__builtin_cpu_is("intel"))
+                return one ? two_strips<T, op, kShort, 1>(p, from, to, kOne)
+                           : two_strips<T, op, kShort, kStrip>(p, from, to, kTwo);
+        }
+        return one ? two_strips<T, op, kVector, kStrip>(p, from, to, kOne)
+                   : two_strips<T, op, kVector, kStrip>(p, from, to, kTwo);
+    }
     return many_strips<T, op, kStrip, kFew>(p, from, to);
 }
 

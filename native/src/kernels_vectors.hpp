@@ -4,9 +4,9 @@
 namespace busbar {
 namespace {
 
-template <class T>
+template <class T, std::size_t bytes = kVector>
 struct Vector {  // as many elements as one register holds
-    typedef T type __attribute__((vector_size(kVector)));
+    typedef T type __attribute__((vector_size(bytes)));
 };
 
 template <class V>

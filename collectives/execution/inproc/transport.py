@@ -20,6 +20,7 @@ from collectives.execution.transport import (
     Tell,
     TracedMessage,
     Transport,
+    host_memory,
 )
 from collectives.schedule.ops import Op
 
@@ -34,7 +35,7 @@ class InprocTransport(Transport):
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Plain host memory."""
-        return np.empty(nbytes, np.uint8)
+        return host_memory(nbytes)
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`."""

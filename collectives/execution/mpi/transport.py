@@ -39,6 +39,8 @@ from collectives.execution.transport import (
     LibraryCall,
     OneSidedAccess,
     Transport,
+    host_memory,
+    staging_for,
 )
 from collectives.execution.world import Json
 from collectives.schedule.ops import Op
@@ -106,7 +108,7 @@ class MpiTransport(Transport):
         """Host memory. With windows, all ranks call this together."""
         if self._windows is not None:
             return self._windows.allocate(nbytes)
-        return np.empty(nbytes, np.uint8)
+        return host_memory(nbytes)
 
     def trim(self) -> None:
         """Free windows that no rank uses. All ranks call this together."""
@@ -306,7 +308,7 @@ class Binder:
         elif not receive.late and self._phase(receive, self._usual(view)) == Phase.STREAMS:
             work.streams += self._stream(receive, view)
         else:
-            staging = np.empty_like(view)
+            staging = staging_for(view)
             pieces = self._cut(staging, reduce)
             work.messages += [self._receive(piece, receive.peer) for piece in pieces]
             (work.late if receive.late else work.adds).append(self._joined(receive, staging))
@@ -330,7 +332,7 @@ class Binder:
         assert receive.other is not None
         targets, others = self._cut(view, True), self._cut(self._view(receive.other), True)
         n = min(self._segments.in_flight, len(targets))
-        staging = [np.empty_like(targets[0]) for _ in range(n)]
+        staging = [staging_for(targets[0]) for _ in range(n)]
         pieces = [staging[i % n][: len(t)] for i, t in enumerate(targets)]
         messages = [self._receive(piece, receive.peer) for piece in pieces]
         for message in messages[:n]:

@@ -27,7 +27,7 @@ from collectives.execution.mpi.calls import BoundStep, Call, Flag, Pull, progres
 from collectives.execution.mpi.transport import Binder, Phase, Segments, StepWork
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Program, ProgramStep, Receive, Send
-from collectives.execution.transport import Array, Buffers
+from collectives.execution.transport import Array, Buffers, staging_for
 from collectives.schedule.ops import Op
 
 
@@ -106,7 +106,7 @@ class HostBinder(Binder):
         view = self._view(receive.span)
         message = next(self._near.messages[receive.peer]).view(view.dtype)
         if receive.late:
-            staging = np.empty_like(view)
+            staging = staging_for(view)
             work.pulls.append(self._pull(work.step, receive.peer, message, staging, None))
             work.late.append(self._joined(receive, staging))
             return
