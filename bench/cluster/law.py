@@ -48,7 +48,7 @@ from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
 from reports.analysis.textbook import ALGORITHMS
 from reports.readers.reading import read
-from reports.records.measurement import LIBRARY
+from reports.records.measurement import LIBRARY, grouped
 from topology.model.measured import matrix
 from topology.model.topology import Topology
 from topology.sources.gather import gather
@@ -228,11 +228,8 @@ def _rows(
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
     """By size: the algorithms whose slowest iteration took over `STEADY` times their fastest."""
-    names: dict[int, list[str]] = {}
-    for point in points:
-        if point.most > STEADY * point.least:
-            names.setdefault(point.size, []).append(point.algorithm)
-    return names
+    by_size = grouped((p for p in points if p.most > STEADY * p.least), attrgetter("size"))
+    return {size: [point.algorithm for point in some] for size, some in by_size.items()}
 
 
 def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
@@ -543,14 +540,11 @@ class LawCommand(NetworkOptions, Command):
             print("\n".join(errors(rows, FIT_HOSTS)))
             if self.svg is not None:
                 draw(rows, network.rate, self.svg)
-            if self.out is not None and any(_in_model(row) for row in rows):
+            if self.out is not None and any(
+                r.collective == "allreduce" and r.algorithm in ALGORITHMS for r in rows
+            ):
                 print(f"\nnext: busbar reports model {shlex.quote(str(folder))} --out model.png")
         return 0
-
-
-def _in_model(row: LawPoint) -> bool:
-    """Whether ``busbar reports model`` compares this row with the textbook."""
-    return row.collective == "allreduce" and row.algorithm in ALGORITHMS
 
 
 def chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:
