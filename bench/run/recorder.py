@@ -270,10 +270,10 @@ def _opened(options: RunOptions) -> list[Store]:
     _refuse_nccl_json(options)
     try:
         for target in options.out:
-            stores.append(Store([sink(target, machine, _earlier(Path(target), options, earlier))]))
+            stores.append(Store(sink(target, machine, _earlier(Path(target), options, earlier))))
         if options.nccl_json is not None:
             statistic = "mean" if options.timing == "loop" else options.statistic
-            stores.append(Store([nccl_sink(options.nccl_json, statistic)]))
+            stores.append(Store(nccl_sink(options.nccl_json, statistic)))
     except ReportError:
         for store in stores:
             store.close()

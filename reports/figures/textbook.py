@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from busbar.files import encode_figure
 from busbar.units import format_count, format_size
 from reports.analysis.textbook import ALGORITHMS, FORMULAS, LawComparison, LawTiming
-from reports.figures.canvas import canvas, faint_grid, ranks_axis, saved, sizes_axis
+from reports.figures.canvas import canvas, faint_grid, ranks_axis, sizes_axis
 from reports.figures.series import colour_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def picture(comparison: LawComparison, form: str) -> bytes:
         )
     if comparison.verdict:
         figure.suptitle(comparison.verdict.headline, fontsize=11)
-    return saved(figure, form)
+    return encode_figure(figure, form)
 
 
 class _Along(NamedTuple):
