@@ -486,7 +486,7 @@ def save_figure(figure: Any, path: Path, dpi: int) -> None:
     write_figure(path, drawn)
 
 
-def encode_figure(figure: Any, form: str, dpi: int) -> bytes:
+def encode_figure(figure: Any, form: str, dpi: int = 130) -> bytes:
     """Return a matplotlib figure as svg, png or pdf, with its texts made printable."""
     from matplotlib.text import Text
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from busbar.cpulist import members
-from busbar.errors import Unsupported
+from busbar.errors import Unavailable, Unsupported
 from busbar.host import cores
+from busbar.installation import extra
 
 #: Busbar's commands that start ranks themselves.
 RANK_STARTERS = ("qualify", "tune")
@@ -156,6 +157,14 @@ def _wrong(sign: Launched, library: str, finding: str) -> Unsupported:
         f" ({library}) {finding}: the launcher belongs to another MPI; use the mpirun that"
         f" comes with the library, {mpirun_beside() or 'in the bin folder of its installation'}"
     )
+
+
+def find_mpirun() -> str:
+    """As `mpirun_beside`. Raises Unavailable, with the remedy, if there is none."""
+    mpirun = mpirun_beside()
+    if mpirun is None:
+        raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
+    return mpirun
 
 
 def mpirun_beside() -> str | None:

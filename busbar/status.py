@@ -1,6 +1,6 @@
-"""The exit statuses of all commands. No other module has these numbers.
+"""The exit statuses of all commands, and the mark of a run that ended early.
 
-docs/launching.md has the same table.
+No other module has them. docs/launching.md has the same table of statuses.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ HUNG_UP = 128 + 1
 INTERRUPTED = 128 + 2
 CLOSED = 128 + 13
 TERMINATED = 128 + 15
+
+#: How the closing report of a run begins that has not measured everything.
+EARLY = "# ended early:"
 
 MEANING = {
     GOOD: "all right",

@@ -141,8 +141,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     (
         "bench.api",
         "busbar topology.* collectives.schedule collectives.formats collectives.predict"
-        " reports.readers reports.records reports.analysis reports.tables reports.figures"
-        " bench.launch bench.options bench.run bench.cli bench.steps",
+        " reports.* bench.launch bench.options bench.run bench.cli bench.steps",
     ),
     ("bench", "busbar bench.*"),
 )

@@ -9,9 +9,8 @@ from textwrap import wrap
 
 from bench.api.measured import MeasuredRows, load
 from bench.api.results import ResultTable
-from busbar.errors import ReportError, Unsupported
-from reports.analysis.compare import Comparison, differences, join
-from reports.analysis.compare import compare as verdicts
+from busbar.errors import Unsupported
+from reports.analysis.compare import Comparison, compare_runs
 from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
 from reports.tables.show import lines_of
 
@@ -62,20 +61,8 @@ def compare(
     if not isinstance(noise, (int, float)) or not 0 <= noise < 1:
         raise Unsupported(f"busbar.compare: noise is a share from 0, such as 0.01, not {noise!r}")
     left, right = (_rows(side) for side in (base, new))
-    unlike = differences(left, right)
-    forbidding = "; ".join(str(one) for one in unlike if one.forbids)
-    if forbidding and not anyway:
-        raise ReportError(
-            f"BASE and NEW are not the same setting: {forbidding} (anyway=True compares them)"
-        )
-    joined, lost, added = join(left, right)
-    compared = verdicts(joined, noise)
-    texts = [f"differs: {one}" for one in unlike]
-    texts += [
-        f"{len(rows)} rows are only in {side}"
-        for rows, side in ((lost, "BASE"), (added, "NEW"))
-        if rows
-    ]
+    texts: list[str] = []
+    compared, *_ = compare_runs(left, right, noise, "" if anyway else "anyway=True", texts.append)
     texts += [tell(compared) for tell in (remedy, resolution, clocks)]
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
     lines += [line for text in texts for line in wrap(text, _WIDTH)]

@@ -8,6 +8,7 @@ from functools import cached_property
 from html import escape
 from itertools import chain
 from math import nan
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, overload
@@ -27,8 +28,10 @@ from reports.figures.plot import figures
 from reports.readers.codec import with_steps
 from reports.readers.frame import frame
 from reports.readers.reading import read
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, grouped
+from reports.records.metrics import PLACEMENT
 from reports.records.table import folded
+from reports.statistics.quantities import LATENCY_BOUND
 from reports.tables.scaling import answer, best_lines, disturbance_lines
 from reports.tables.show import texts
 
@@ -40,9 +43,6 @@ _WIDTH = 100
 _FIRST = (
     "collective", "algorithm", "ranks", "size", "placement", "time_s", "algbw", "busbw", "wrong",
 )  # fmt: skip
-_PLACEMENT = {"out": "out-of-place", "in": "in-place"}
-# Below this size, tables show the time instead of the rate.
-_SMALL = 64 << 10
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
@@ -169,7 +169,8 @@ class MeasuredRows(Sequence[Measurement]):
     def _repr_html_(self) -> str:
         """Tables by size and algorithm, answer, warnings, and the plot of busbw if there is one."""
         remarks = f"<pre>{escape(chr(10).join(self._remarks()))}</pre>"
-        return "".join([*map(_table, _groups(self.rows)), remarks, *self._drawn()])
+        groups = grouped(self.rows, attrgetter("collective", "dtype", "op", "ranks", "placement"))
+        return "".join([*map(_table, groups.values()), remarks, *self._drawn()])
 
     def _drawn(self) -> Iterator[str]:
         try:
@@ -273,14 +274,6 @@ def _step_columns(rows: Sequence[Measurement]) -> dict[str, list[float]]:
     return columns
 
 
-def _groups(rows: Sequence[Measurement]) -> list[list[Measurement]]:
-    groups: dict[tuple[object, ...], list[Measurement]] = {}
-    for row in rows:
-        key = row.collective, row.dtype, row.op, row.ranks, row.placement
-        groups.setdefault(key, []).append(row)
-    return list(groups.values())
-
-
 def _table(rows: Sequence[Measurement]) -> str:
     """An HTML table by size and algorithm. The fastest of a line is bold, wrong results are red."""
     first = rows[0]
@@ -288,7 +281,7 @@ def _table(rows: Sequence[Measurement]) -> str:
     lines: dict[int | None, dict[str, Measurement]] = {}
     for row in rows:
         lines.setdefault(row.size, {})[_name(row)] = row
-    words = (first.collective, _PLACEMENT.get(first.placement, first.placement), first.dtype)
+    words = (first.collective, PLACEMENT.get(first.placement, first.placement), first.dtype)
     ranks = f", {format_count(first.ranks, 'rank')}" if first.ranks else ""
     title = f"{' '.join(filter(None, (*words, first.op)))}{ranks}: busbw in GB/s, or the time"
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
@@ -309,7 +302,7 @@ def _name(row: Measurement) -> str:
 def _cell(row: Measurement | None, line: Iterable[Measurement]) -> str:
     if row is None or row.time_s is None:
         return _CELL + "</td>"
-    rated = row.busbw_bytes_per_s and (row.size or 0) >= _SMALL
+    rated = row.busbw_bytes_per_s and (row.size or 0) >= LATENCY_BOUND
     text = escape(format_rate(row.busbw_bytes_per_s) if rated else format_seconds(row.time_s))
     if row.wrong:
         return f'{_CELL}<span style="color:#c00">{text} ({row.wrong} wrong)</span></td>'

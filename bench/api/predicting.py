@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import SupportsIndex
 
@@ -222,16 +223,11 @@ def _schedules(
     makers: list[tuple[str, Callable[[int], Schedule]]] = []
     for one in listed(algorithms):
         if callable(one):
-            makers.append((function_name(one, collective), _of_function(one, collective, root)))
+            make = partial(build, one, collective, root=root)
+            makers.append((function_name(one, collective), make))
         else:
             makers += [(name, _of_name(name, collective, root)) for name in str(one).split(",")]
     return makers
-
-
-def _of_function(
-    function: Callable[..., Schedule], collective: str, root: int
-) -> Callable[[int], Schedule]:
-    return lambda ranks: build(function, collective, ranks, root)
 
 
 def _of_name(text: str, collective: str, root: int) -> Callable[[int], Schedule]:

@@ -12,16 +12,16 @@ from bench.launch.launch import hosts_launcher, launcher, room_for_files
 from bench.launch.ranks import RankRun
 from bench.launch.segments import room
 from bench.options.options import Options, RunOptions
-from bench.run.recorder import EARLY, closing, closing_sentences, kept_in
+from bench.run.recorder import closing, closing_sentences, kept_in
 from bench.run.screen import Screen
 from bench.run.table_text import COLUMNS, for_ranks
 from busbar.errors import Unavailable
 from busbar.host import core_share
 from busbar.installation import extra
-from busbar.launchers import mpirun_beside
+from busbar.launchers import find_mpirun, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.start import python
-from busbar.status import MEANING, RANK_LOST
+from busbar.status import EARLY, MEANING, RANK_LOST
 from busbar.terminal import print_note
 from collectives.execution.gpu import take
 from collectives.execution.registry import transports
@@ -63,9 +63,10 @@ def why_no_processes() -> str:
     """Why ranks on this host cannot be MPI processes; empty if they can."""
     try:
         load_mpi()
+        find_mpirun()
     except Unavailable as error:
         return str(error)
-    return "" if mpirun_beside() else f"no mpirun beside this Python or on PATH; {extra('mpi')}"
+    return ""
 
 
 def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = "") -> int:

@@ -101,18 +101,14 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
         lines += [*texts(together, width, ascii_only()), ""]
     lines += [*conclusion_lines(every, width), *disturbance_lines(every, width)]
     if options.rank_counts and not details:
+        see = "with --details, or --out FILE.jsonl and busbar reports show FILE.jsonl"
+        if options.out:
+            see = f"busbar reports show {shlex.quote(str(options.out[0]))}"
         lines += wrap(
-            _every_row(options),
+            f"every row: {see}",
             width,
             subsequent_indent="  ",
             break_long_words=False,
             break_on_hyphens=False,
         )
     return [f"# {line}".rstrip() for line in lines]
-
-
-def _every_row(options: RunOptions) -> str:
-    """A line that explains how to see all rows."""
-    if options.out:
-        return f"every row: busbar reports show {shlex.quote(str(options.out[0]))}"
-    return "every row: with --details, or --out FILE.jsonl and busbar reports show FILE.jsonl"

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.cluster.commands import ENTER, HOSTFILE, PROGRAMS
-from busbar.errors import Unavailable
-from busbar.installation import extra
-from busbar.launchers import RANK_STARTERS, mpirun_beside
+from busbar.launchers import RANK_STARTERS, find_mpirun
 from busbar.mpi import library_version, load_mpi
 
 #: Commands that start ranks; any other command is started on every rank.
@@ -79,10 +77,7 @@ def launching(command: list[str], ranks: int) -> list[str]:
     if "--launches" in command:
         return [*command, "--ranks", str(ranks)]
     library_version(load_mpi())
-    mpirun = mpirun_beside()
-    if mpirun is None:
-        raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
-    return [mpirun, "-n", str(ranks), *command]
+    return [find_mpirun(), "-n", str(ranks), *command]
 
 
 def starts_ranks(command: list[str]) -> bool:

@@ -48,7 +48,7 @@ from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
 from reports.analysis.textbook import ALGORITHMS
 from reports.readers.reading import read
-from reports.records.measurement import LIBRARY
+from reports.records.measurement import LIBRARY, grouped
 from topology.model.measured import matrix
 from topology.model.topology import Topology
 from topology.sources.gather import gather
@@ -185,30 +185,13 @@ def measure(
 ) -> None:
     """Measure all algorithms on the first hosts, one rank each, into ``folder``.
 
-    Rows with disturbed iterations are measured a second time, in launches of their own. ``said``
+    Rows with disturbed iterations are measured a second time, in launches of their own. ``note``
     gets the progress as text.
     """
-    for collective, algorithms in sweep.algorithms.items():
-        reasons = {name: why_not(collective, name, hosts) for name in algorithms}
-        for reason in filter(None, reasons.values()):
-            note(f"{hosts} hosts: left out: {reason}")
-        fitting = [name for name in algorithms if not reasons[name]]
-        if fitting:
-            _rows(cluster, hosts, (collective, fitting), sweep, folder, note)
 
-
-def _rows(
-    cluster: Cluster,
-    hosts: int,
-    chosen: tuple[str, Sequence[str]],
-    sweep: Sweep,
-    folder: Path,
-    note: Callable[[str], None],
-) -> None:
-    """Measure algorithms of one collective."""
-    collective, algorithms = chosen
-
-    def rows(file: str, algorithms: Sequence[str], sizes: Sequence[str]) -> list[LawPoint]:
+    def rows(
+        file: str, collective: str, algorithms: Sequence[str], sizes: Sequence[str]
+    ) -> list[LawPoint]:
         names = ",".join(
             binary(name, hosts) if collective == "allreduce" else name for name in algorithms
         )
@@ -218,21 +201,27 @@ def _rows(
         _ranks(cluster, hosts, [f"bench.{collective}", *options, *_OVER_MPI, out])
         return _points(folder / file)
 
-    note(f"{hosts} hosts: {collective}: {', '.join(algorithms)}")
-    points = rows(f"hosts{hosts}.{collective}.jsonl", algorithms, sweep.sizes)
-    for size, names in unsteady(points).items():
-        note(f"{hosts} hosts, {format_size_argument(size)}, again: {', '.join(names)}")
-        again = [name for name in algorithms if name.partition(":")[0] in names]
-        rows(f"hosts{hosts}.{collective}-{size}.jsonl", again, ["-b", str(size), "-e", str(size)])
+    for collective, algorithms in sweep.algorithms.items():
+        reasons = {name: why_not(collective, name, hosts) for name in algorithms}
+        for reason in filter(None, reasons.values()):
+            note(f"{hosts} hosts: left out: {reason}")
+        fitting = [name for name in algorithms if not reasons[name]]
+        if not fitting:
+            continue
+        note(f"{hosts} hosts: {collective}: {', '.join(fitting)}")
+        file = f"hosts{hosts}.{collective}"
+        points = rows(f"{file}.jsonl", collective, fitting, sweep.sizes)
+        for size, names in unsteady(points).items():
+            note(f"{hosts} hosts, {format_size_argument(size)}, again: {', '.join(names)}")
+            again = [name for name in fitting if name.partition(":")[0] in names]
+            one_size = ["-b", str(size), "-e", str(size)]
+            rows(f"{file}-{size}.jsonl", collective, again, one_size)
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
     """By size: the algorithms whose slowest iteration took over `STEADY` times their fastest."""
-    names: dict[int, list[str]] = {}
-    for point in points:
-        if point.most > STEADY * point.least:
-            names.setdefault(point.size, []).append(point.algorithm)
-    return names
+    by_size = grouped((p for p in points if p.most > STEADY * p.least), attrgetter("size"))
+    return {size: [point.algorithm for point in some] for size, some in by_size.items()}
 
 
 def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
@@ -543,14 +532,11 @@ class LawCommand(NetworkOptions, Command):
             print("\n".join(errors(rows, FIT_HOSTS)))
             if self.svg is not None:
                 draw(rows, network.rate, self.svg)
-            if self.out is not None and any(_in_model(row) for row in rows):
+            if self.out is not None and any(
+                r.collective == "allreduce" and r.algorithm in ALGORITHMS for r in rows
+            ):
                 print(f"\nnext: busbar reports model {shlex.quote(str(folder))} --out model.png")
         return 0
-
-
-def _in_model(row: LawPoint) -> bool:
-    """Whether ``busbar reports model`` compares this row with the textbook."""
-    return row.collective == "allreduce" and row.algorithm in ALGORITHMS
 
 
 def chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:

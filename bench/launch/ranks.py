@@ -22,6 +22,7 @@ from bench.launch import child
 from bench.launch.control_socket import VARIABLE, Phase, address, patience, process
 from bench.launch.segments import Segments, remove_session
 from busbar.errors import RankFailure
+from busbar.status import EARLY
 
 # A record may have the times of every iteration of every rank.
 _LONGEST = 1 << 28
@@ -36,7 +37,6 @@ _LATER_S = 7.0
 _ORDER = (Phase.STARTING, Phase.ROWS, Phase.ENDING)
 # The exit status of ranks with wrong results, which still exit normally.
 _WRONG, _FAILED = 1, RankFailure.exit_status
-EARLY = b"# ended early:"  # see `bench.run.recorder`
 
 
 class Peer:
@@ -293,7 +293,7 @@ class RankRun:
         while data:
             data = os.read(source, 1 << 16)
             lines, end, rest = (rest + data).rpartition(b"\n") if data else (rest, b"", b"")
-            self._early |= EARLY in lines
+            self._early |= EARLY.encode() in lines
             lines += end
             try:
                 while lines and self._output_lost is None:

@@ -27,6 +27,7 @@ from busbar.mpi import library_version, load_mpi
 from busbar.options import CommandWords, OptionGroup, Self, option, switch
 from busbar.process import load
 from busbar.terminal import make_lines_printable, make_printable, print_note
+from busbar.units import MOST_RANKS
 
 #: Where a container has Busbar, and the image's name where nothing else is asked for.
 PREFIX, IMAGE = "/opt/busbar", "busbar:latest"
@@ -305,7 +306,7 @@ def _ssh() -> str:
 
 
 _LEAST_MINUTES = 30
-_MOST_NODES, _MOST_RANKS, _MOST_MINUTES = 1 << 16, 1024, 60 * 24 * 365
+_MOST_NODES, _MOST_MINUTES = 1 << 16, 60 * 24 * 365
 # A name of Kubernetes, whose pods have up to 13 characters more in a label of 63.
 _NAME = re.compile("[a-z0-9](?:[-a-z0-9]{0,48}[a-z0-9])?")
 # Commands beside the benchmarks that ranks run, or that start ranks.
@@ -356,7 +357,7 @@ class _JobOptions(CommandWords, _OutputOptions):
     nodes: int = option("-N --nodes N  nodes", 2, whole(1, "nodes", _MOST_NODES))
     ranks_per_node: int | None = option(
         "--ranks-per-node R  ranks of a node (default: its GPUs, or 1)",
-        parse=whole(1, "ranks", _MOST_RANKS),
+        parse=whole(1, "ranks", MOST_RANKS),
     )
     gpus: int = option("--gpus G  GPUs of a node", 0, whole(0, "GPUs", 64))
     time: int | None = option(

@@ -54,12 +54,8 @@ FLAGS = tuple(map(_flag, _LINES.strip().splitlines()))
 
 # Options of launchers and of other Busbar commands that a newcomer may try.
 OTHERS: Mapping[tuple[str, ...], str] = {
-    (
-        "-np",
-        "--np",
-        "--nproc",
-        "--processes",
-    ): "--ranks N starts N ranks, and so does mpirun -n N before python",
+    ("-np", "--np", "--nproc", "--processes"): "--ranks N starts N ranks, and so does mpirun -n N"
+    " before python",
     ("--backend", "--device"): "--transport names what carries the bytes, such as mpi, shm or nccl",
     ("--json", "--output"): "--out FILE.jsonl keeps records, -J FILE is nccl-tests' JSON",
     ("--csv",): "--out FILE.csv keeps records",
@@ -88,24 +84,11 @@ def only(idle: Sequence[str], remedy: str) -> Callable[[str], str]:
 
 def add_flags(add: Callable[..., object]) -> None:
     """Add all these flags to a parser; ``--help`` does not list them."""
+    hidden = {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
     for flag in FLAGS:
-        convert = only(flag.idle, flag.remedy)
-        add(
-            f"-{flag.letter}",
-            f"--{flag.name}",
-            type=convert,
-            help=argparse.SUPPRESS,
-            default=argparse.SUPPRESS,
-        )
+        add(f"-{flag.letter}", f"--{flag.name}", type=only(flag.idle, flag.remedy), **hidden)
     for names, remedy in OTHERS.items():
-        add(
-            *names,
-            nargs="?",
-            const="",
-            type=only((), remedy),
-            help=argparse.SUPPRESS,
-            default=argparse.SUPPRESS,
-        )
+        add(*names, nargs="?", const="", type=only((), remedy), **hidden)
 
 
 def unread(env: Mapping[str, str]) -> list[str]:

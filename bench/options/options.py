@@ -566,7 +566,9 @@ class Options(RunOptions):
                 raise Unsupported("-G and --graph exclude each other; give one of them")
             graph = "on" if self.cudagraph else "off"
             return replace(self, cudagraph=None, chosen={**self.chosen, "graph": graph}).checked()
-        self._check_chosen()
+        entry = transports().get(self.transport)
+        if entry is not None:
+            check_chosen(entry, self.chosen)
         self._check_gpus()
         self._check_launches()
         if self.nthreads > 1 and self.ranks and self.launch is None:
@@ -597,12 +599,6 @@ class Options(RunOptions):
         if self.asks_for_gpus:
             named = "--gpus" if self.gpus != () else "-g" if self.ngpus else "--oversubscribe-gpu"
             raise Unsupported(f"{without}{named} has no effect with --transport {self.transport}")
-
-    def _check_chosen(self) -> None:
-        """Raise Unsupported if an option belongs to transports other than the selected one."""
-        entry = transports().get(self.transport)
-        if entry is not None:
-            check_chosen(entry, self.chosen)
 
     def _check_launches(self) -> None:
         """Raise Unsupported for options that exclude several launches in one command."""

@@ -160,12 +160,6 @@ class _Batch:
         free = [h for h in self._shuffled(range(nhosts)) if self._is_free(h)]
         self._match(Stage.PAIRS, self._unmet(free))
 
-    def _leftover(self) -> None:
-        """Add pairs that no round had, because one of their hosts was a suspect at that time."""
-        if self._has_all_pairs():
-            free = [h for h in range(len(self.evidence.hosts)) if self._is_free(h)]
-            self._match(Stage.PAIRS, self._unmet(free))
-
     def _unmet(self, hosts: Sequence[int]) -> Iterator[Pair]:
         """Pairs of these hosts that have not run yet, at most one for each first host."""
         for n, a in enumerate(hosts):
@@ -225,7 +219,10 @@ class _Batch:
             if slow.partners < _MOST_LINK:
                 self._add(Stage.CONFIRM, pair)
         added = len(self.chosen) - before
-        self._leftover()
+        # Pairs that no round had, because one of their hosts was a suspect at that time.
+        if self._has_all_pairs():
+            free = [h for h in range(len(self.evidence.hosts)) if self._is_free(h)]
+            self._match(Stage.PAIRS, self._unmet(free))
         if added:
             self._controls()
         self.beside = len(self.chosen) - before - added

@@ -132,16 +132,12 @@ class Evidence:
                 (BOTH, a, b, DUPLEX),
             ):
                 if values := rates.get(measure):
-                    rate = log(max(_median(values), 1e-300))
+                    rate = log(max(median(values), 1e-300))
                     row = (source, target, channel, rate, launch.number, launch.batch, in_round)
                     rows.append(row)
         table = np.array(rows, dtype=float).reshape(-1, 7)
         source, target, channel, _, number, batch, rounds = table.T.astype(np.int64)
         return Flows(source, target, channel, table[:, 3], number, batch, rounds == 1)
-
-
-def _median(values: Sequence[float]) -> float:
-    return values[0] if len(values) == 1 else median(values)
 
 
 def _racks(racks: Mapping[str, str], hosts: Sequence[str]) -> Ints | None:

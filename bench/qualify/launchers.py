@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from bench.launch.launch import HOST_VARIABLES
 from busbar.errors import Unavailable, Unsupported
-from busbar.installation import extra
-from busbar.launchers import mpirun_beside
+from busbar.launchers import find_mpirun
 from busbar.mpi import library_version, load_mpi
 
 SRUN, MPIRUN, SSH = "srun", "mpirun", "ssh"
@@ -92,20 +91,14 @@ def choose(kind: str | None, more: Sequence[str], ssh: str, env: Mapping[str, st
     if kind == SRUN:
         if not env.get("SLURM_JOB_ID"):
             raise Unsupported("--launcher srun: this is no Slurm job; start it in salloc or sbatch")
-        return Launcher(SRUN, _on_path(SRUN), more=tuple(more), cpus=_fewest_cpus(env))
+        # The job's CPUs on each node, such as 72(x2),36.
+        cpus = re.findall(r"(?:^|,)(\d{1,6})", env.get("SLURM_JOB_CPUS_PER_NODE", ""))
+        fewest = min(map(int, cpus), default=0)
+        return Launcher(SRUN, _on_path(SRUN), more=tuple(more), cpus=fewest)
     if kind == SSH:
         return Launcher(SSH, _on_path(ssh), more=tuple(more))
     library = library_version(load_mpi())
-    mpirun = mpirun_beside()
-    if mpirun is None:
-        raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
-    return Launcher(MPIRUN, mpirun, "Open MPI" in library, tuple(more))
-
-
-def _fewest_cpus(env: Mapping[str, str]) -> int:
-    """The fewest CPUs of this Slurm job on a node, from text such as ``72(x2),36``; else 0."""
-    counts = re.findall(r"(?:^|,)(\d{1,6})", env.get("SLURM_JOB_CPUS_PER_NODE", ""))
-    return min(map(int, counts), default=0)
+    return Launcher(MPIRUN, find_mpirun(), "Open MPI" in library, tuple(more))
 
 
 def _on_path(program: str) -> str:

@@ -60,11 +60,6 @@ class Outcome(Struct, frozen=True):
         reasons = [line for line in own if _REASON.search(line) and "Warning:" not in line]
         return make_printable((reasons or own or [""])[-1].strip(" ="))
 
-    @property
-    def rank_ended(self) -> bool:
-        """True if the launcher's errors report the end of a rank, so that a rank had started."""
-        return _RANK_ENDED.search(self.errors) is not None
-
     def names(self, host: str) -> bool:
         """True if the launcher's errors name a host, as they do if its rank was killed."""
         words = re.split(r"[^\w.-]+", self.errors)
@@ -115,7 +110,8 @@ def observe(
         host = names.get(line.host, host) if len(launch.hosts) > 1 else launch.hosts[0]
         if host in by_host:
             by_host[host].append(line)
-    first = _first_failure(lines)
+    # Later failures may be consequences of the first one.
+    first = next((one for one in lines if one.event in ("ended", "stopped", "late")), None)
     done = all(_finished(of, ranks) for of in by_host.values())
     reports = tuple(
         _report(launch, host, of, outcome, ranks, first) for host, of in by_host.items()
@@ -125,19 +121,10 @@ def observe(
         rates = next((one.rates for one in lines if one.event == "finished" and one.rates), {})
         root = next((host for host, of in by_host.items() if any(x.rank == 0 for x in of)), "")
         if len(launch.hosts) == 2 and root == launch.hosts[1]:
-            rates = _turned(rates)
+            # The launcher placed the pair's ranks in reverse order.
+            other = {"forward": "backward", "backward": "forward"}
+            rates = {other.get(name, name): values for name, values in rates.items()}
     return Observation(launch, _blamed(reports, outcome), rates, outcome.seconds)
-
-
-def _turned(rates: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, ...]]:
-    """The rates of a pair whose ranks the launcher placed in reverse order."""
-    other = {"forward": "backward", "backward": "forward"}
-    return {other.get(name, name): values for name, values in rates.items()}
-
-
-def _first_failure(lines: Sequence[Line]) -> Line | None:
-    """The first line of a rank that failed or was ended. Later failures may be consequences."""
-    return next((one for one in lines if one.event in ("ended", "stopped", "late")), None)
 
 
 def _finished(lines: Sequence[Line], ranks: int) -> bool:
@@ -173,7 +160,7 @@ def _report(
     if not events and outcome.status is None:
         detail = f"nothing came from it in {outcome.seconds:.0f} s"
         return HostReport(host, Ending.UNREACHABLE, detail)
-    if not events and not outcome.rank_ended:
+    if not events and not _RANK_ENDED.search(outcome.errors):
         return HostReport(host, Ending.UNREACHABLE, outcome.last, outcome.status)
     if outcome.status is None or "late" in events or first is not None:
         return HostReport(host, Ending.HUNG, f"{stage} in {outcome.seconds:.0f} s", None, wrong)

@@ -459,10 +459,6 @@ def _next_step(known: Sequence[Observation], engine: Engine) -> str:
     return f"next: {first}look at the launcher: {shlex.join(engine.words(launch))}"
 
 
-def _is_alone(launch: Launch) -> bool:
-    return launch.stage is Stage.ALONE
-
-
 def without_shared(
     observations: Sequence[Observation], identities: Mapping[str, Identity]
 ) -> list[Observation]:
@@ -474,7 +470,7 @@ def without_shared(
     shared = {host for host, one in identities.items() if kernels[one.boot] > 1}
     return [
         replace(one, reports=tuple(replace(report, rates={}) for report in one.reports))
-        if _is_alone(one.launch) and one.launch.hosts[0] in shared
+        if one.launch.stage is Stage.ALONE and one.launch.hosts[0] in shared
         else one
         for one in observations
     ]

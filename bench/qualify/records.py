@@ -40,6 +40,9 @@ def _rows(header: Header, one: Observation) -> Iterator[Measurement]:
     for measure, values in one.rates.items():
         test, ways = _TESTS[measure]
         pairs = per_host if len(launch.hosts) == 2 else 1
+        ranks = per_host * len(launch.hosts)
+        # Data of pairs crosses one link once.
+        factor = catalogue.spec("allreduce").bus_factor(ranks) if measure == ALLREDUCE else 1.0
         yield Measurement(
             run=run,
             collective=test,
@@ -47,18 +50,13 @@ def _rows(header: Header, one: Observation) -> Iterator[Measurement]:
             transport=settings.transport,
             dtype="float32" if measure == ALLREDUCE else "uint8",
             op="sum" if measure == ALLREDUCE else "none",
-            ranks=per_host * len(launch.hosts),
+            ranks=ranks,
             size=settings.nbytes,
             count=settings.nbytes // (4 if measure == ALLREDUCE else 1),
             root=-1,
-            bus_factor=_bus_factor(measure, per_host * len(launch.hosts)),
+            bus_factor=factor,
             alg_factor=float(ways * pairs),
             times_s=tuple(settings.nbytes * pairs / rate for rate in values),
             timing="each",
             wrong=sum(report.wrong for report in one.reports),
         )
-
-
-def _bus_factor(measure: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth; 1 for pairs, where data crosses one link once."""
-    return catalogue.spec("allreduce").bus_factor(ranks) if measure == ALLREDUCE else 1.0

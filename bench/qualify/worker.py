@@ -74,7 +74,10 @@ def _guard(rank: int, errors: int, seconds: float) -> int:
     while True:
         if is_open and select.select([errors], [], [], _LOOK_S)[0]:
             data = os.read(errors, 1 << 16)
-            last, is_open = _last_line(last, data), bool(data)
+            is_open = bool(data)
+            # The last line that is not blank.
+            lines = [line for line in (last + data).splitlines(keepends=True) if line.strip()]
+            last = lines[-1][-(1 << 12) :] if lines else last
         elif not is_open:  # the rank ends now, or has closed its standard error
             time.sleep(_SHORT_S)
         ended, status = os.waitpid(rank, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
@@ -98,12 +101,6 @@ def _guard(rank: int, errors: int, seconds: float) -> int:
         text = last.decode(errors="replace").strip()[-MOST_TEXT:]
         send(detail or "ended", status=code if code >= 0 else 128 - code, detail=text)
     return RANK_LOST if code < 0 else code
-
-
-def _last_line(last: bytes, data: bytes) -> bytes:
-    """The last line that is not blank in ``last`` followed by ``data``."""
-    lines = [line for line in (last + data).splitlines(keepends=True) if line.strip()]
-    return lines[-1][-(1 << 12) :] if lines else last
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from bench.run.screen import Screen
 from bench.run.table_text import report_width
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import has_content
+from busbar.status import EARLY
 from busbar.terminal import make_lines_printable
 from collectives.execution.world import World
 from reports.exports.store import SINKS, Earlier, Store, check_target, nccl_sink, sink
@@ -29,8 +30,6 @@ from reports.tables.summary import TESTS, arrivals_table, pairs
 # Seconds that the end of a run waits for a row that is being written or printed. If the output goes
 # to a pager that shows a full page, printing never ends.
 _PATIENCE_S = 2.0
-#: How the closing report of a run begins that has not measured everything.
-EARLY = "# ended early:"
 
 
 class Recorder:
@@ -271,10 +270,10 @@ def _opened(options: RunOptions) -> list[Store]:
     _refuse_nccl_json(options)
     try:
         for target in options.out:
-            stores.append(Store([sink(target, machine, _earlier(Path(target), options, earlier))]))
+            stores.append(Store(sink(target, machine, _earlier(Path(target), options, earlier))))
         if options.nccl_json is not None:
             statistic = "mean" if options.timing == "loop" else options.statistic
-            stores.append(Store([nccl_sink(options.nccl_json, statistic)]))
+            stores.append(Store(nccl_sink(options.nccl_json, statistic)))
     except ReportError:
         for store in stores:
             store.close()

@@ -20,7 +20,7 @@ from bench.run.environment import RunContext, describe, place
 from bench.run.memory import Room
 from bench.run.noise import not_quiet, noted
 from bench.run.pace import PlannedRow, all_work, order, planned
-from bench.run.recorder import EARLY, Recorder, closing, closing_sentences, kept_in, so_far
+from bench.run.recorder import Recorder, closing, closing_sentences, kept_in, so_far
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
@@ -30,6 +30,7 @@ from bench.run.watchdog import StoppedNeighbour, Watchdog
 from bench.timing.measure import Timing
 from bench.timing.starts import StartSync
 from busbar.errors import RankFailure, Unsupported
+from busbar.status import EARLY
 from collectives.execution.transport import Transport
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op

@@ -17,7 +17,6 @@ from busbar.files import read
 FORMAT = "busbar-tuning 2"
 _MOST_BYTES = 1 << 24
 ANY = "any"
-LIBRARY = "library"
 
 
 @dataclass(frozen=True, order=True)

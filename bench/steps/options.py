@@ -40,7 +40,6 @@ from busbar.units import MOST_RANKS, SECONDS, parse_quantity
 
 SPENDING = ("sleep", "burn")
 _MOST_ROWS = 100_000
-_MOST_RANKS = 1024
 
 
 class UpdateChoice(NamedTuple):
@@ -407,7 +406,7 @@ def _table(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
         rows.append([seconds for seconds in map(parse_ms, cells) if seconds is not None])
         if len(rows[-1]) < len(cells):
             raise Unsupported(f"{path}:{line}: milliseconds from 0 to {MOST_MS:g} are needed")
-        if len(cells) != len(rows[0]) or len(cells) > _MOST_RANKS:
+        if len(cells) != len(rows[0]) or len(cells) > MOST_RANKS:
             raise Unsupported(f"{path}:{line}: {len(cells)} columns, but {len(rows[0])} before")
         if len(rows) > _MOST_ROWS:
             raise Unsupported(f"{path}: more than {_MOST_ROWS} steps")

@@ -309,13 +309,9 @@ def _llama(vocabulary: int, heads: int, hidden: int) -> list[Tensor]:
     return net.tensors
 
 
-def _toy() -> list[Tensor]:
-    """Ten layers of 256 x 256, for a first try of Busbar and for tests."""
-    return [Tensor(f"layer{n}.weight", (256, 256)) for n in range(10)]
-
-
 MODELS: Mapping[str, Callable[[], list[Tensor]]] = {
-    "toy": _toy,
+    # For a first try of Busbar, and for tests.
+    "toy": lambda: [Tensor(f"layer{n}.weight", (256, 256)) for n in range(10)],
     "alexnet": alexnet,
     "resnet50": resnet50,
     "vgg16": vgg16,

@@ -43,7 +43,7 @@ from busbar.arguments import unknown
 from busbar.commands import Command
 from busbar.errors import Unavailable, Unsupported
 from busbar.host import cores
-from busbar.launchers import launched, mpirun_beside
+from busbar.launchers import find_mpirun, launched
 from busbar.mpi import library_version, load_mpi
 from busbar.options import option, switch
 from busbar.start import python
@@ -374,14 +374,11 @@ class Bursts(IndependentSeries):
             self._now += times[i]
         return times
 
-    def true_median(self) -> float:
+    @staticmethod
+    @cache
+    def true_median() -> float:
         """The median over many bursts and pauses."""
-        return _median_of_bursts()
-
-
-@cache
-def _median_of_bursts() -> float:
-    return float(median(Bursts(np.random.default_rng(0)).take(100_000).tolist()))
+        return float(median(Bursts(np.random.default_rng(0)).take(100_000).tolist()))
 
 
 #: By name: what makes the series of a row.
@@ -656,10 +653,8 @@ class _Check:
 
     def _ranks_of(self, command: Sequence[str]) -> str:
         """The output of a command started on all ranks. Raises Unavailable if it fails."""
-        library, mpirun = library_version(load_mpi()), mpirun_beside()
-        if mpirun is None:
-            raise Unavailable("no mpirun beside this Python or on PATH; pip install mpich")
-        words_, env = launcher(self._ranks, library, mpirun, os.environ)
+        library = library_version(load_mpi())
+        words_, env = launcher(self._ranks, library, find_mpirun(), os.environ)
         file = self._folder / "printed"
         with file.open("w") as out:
             ended = child.run([*words_, *command], env, stdout=out, stderr=subprocess.PIPE)

@@ -13,7 +13,7 @@ from bench.options.argument_types import at_least, ranks, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn, turns
 from bench.options.options import TUNING, parse
 from bench.run.screen import Screen
-from bench.run.tuning_file import LIBRARY, Rules, dump
+from bench.run.tuning_file import Rules, dump
 from bench.tuning.decide import has_rows, of_files, predicted, table, tune
 from bench.tuning.launches import Course, Launch, effort, plan, rounds_within, run
 from bench.tuning.libraries import rules_file, tuner_file
@@ -27,6 +27,7 @@ from busbar.status import FOUND, GOOD
 from busbar.terminal import print_note
 from collectives.schedule import catalogue
 from reports.analysis.expect import parse_share
+from reports.records.measurement import LIBRARY
 
 # Options of what is measured, which do not choose among records.
 _MEASURED = ("collective", "ranks", "transport", "algorithm")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.run.tuning_file import ANY, LIBRARY, Range, Rules, Tunable
+from bench.run.tuning_file import ANY, Range, Rules, Tunable
 from bench.tuning.launches import algorithms
 from bench.tuning.libraries import forced_by_nccl, forced_by_openmpi
 from busbar.errors import ReportError, Unsupported
@@ -26,7 +26,7 @@ from collectives.schedule import catalogue
 from collectives.schedule.dtypes import dtype
 from reports.analysis.compare import samples
 from reports.readers.reading import read
-from reports.records.measurement import Measurement
+from reports.records.measurement import LIBRARY, Measurement
 from reports.statistics.inference import between_runs, ratio_interval
 
 Times = Mapping[Tunable, Sequence[Sequence[float]]]

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench.run.tuning_file import LIBRARY, Range, Rules, Tunable
+from bench.run.tuning_file import Range, Rules, Tunable
 from busbar.errors import Unsupported
 from collectives.schedule import catalogue
+from reports.records.measurement import LIBRARY
 
 PREFIX = f"{LIBRARY}/"
 _NAMES = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from reports.records.cores import marked, oversubscription
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import named
 from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
@@ -46,25 +46,11 @@ _SHORT: Mapping[Kind, str] = {
 }
 
 
-def unstable_rows(rows: Sequence[Measurement]) -> list[tuple[Measurement, tuple[Unstable, ...]]]:
-    """The rows that are not stable, with the reasons; see `reports.statistics.stability`.
-
-    Of more than 1000 rows with raw times or a cv, 1000 evenly spread ones are tested.
-    """
-    judged = ((r, _reasons(r)) for r in _looked_at(_telling(rows)))
-    return [(r, reasons) for r, reasons in judged if reasons]
-
-
 def _reasons(row: Measurement) -> tuple[Unstable, ...]:
     if row.times_s:
         return unstable(row.times_s)
     reason = spread(row.cv or 0.0)  # a log's own figure, as nccl-tests -I print it
     return () if reason is None else (reason,)
-
-
-def _telling(rows: Sequence[Measurement]) -> Sequence[Measurement]:
-    """The rows whose stability can be judged; a loop has one mean, however long it was."""
-    return [r for r in rows if (r.times_s and r.timing != "loop") or r.cv is not None]
 
 
 def _looked_at(items: Sequence[_One]) -> Sequence[_One]:
@@ -102,12 +88,12 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
             )
     if silent:
         texts.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
-    judged = _telling(timed)
-    of = _of(len(_looked_at(judged)), len(judged))
-    by_kind: dict[Kind, list[tuple[Measurement, Unstable]]] = {}
-    for row, reasons in unstable_rows(judged):
-        for reason in reasons:
-            by_kind.setdefault(reason.kind, []).append((row, reason))
+    # A loop has one mean, however long it was.
+    judged = [r for r in timed if (r.times_s and r.timing != "loop") or r.cv is not None]
+    looked_at = _looked_at(judged)
+    of = _of(len(looked_at), len(judged))
+    reasons = [(row, reason) for row in looked_at for reason in _reasons(row)]
+    by_kind = grouped(reasons, lambda one: one[1].kind)
     for kind, crowding in _SAID.items():
         mine = by_kind.get(kind, [])
         if mine:

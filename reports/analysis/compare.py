@@ -7,7 +7,7 @@ launches measured both sides, the sides are compared within each launch. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isnan
 from statistics import mean, median
@@ -77,11 +77,6 @@ class Joined:
         """The geometric mean over launches of their medians; of a single figure the figure."""
         raw = len(self.base_times) > 1 and len(self.new_times) > 1
         return launch_center(runs) if raw or len(runs) > 1 else cost(row)
-
-    @property
-    def one_launch_a_side(self) -> bool:
-        """True if each side has a single launch, so that scatter between launches is unknown."""
-        return len(self.base_runs) == len(self.new_runs) == 1
 
 
 @dataclass(frozen=True)
@@ -313,7 +308,8 @@ def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
     ratio = _ratio(j)
     bounds = None if j.within else ratio_interval(j.base_runs, j.new_runs)
     bounds = bounds or between_runs(j.base_runs, j.new_runs, j.within)
-    if bounds is None or (p is None and not j.one_launch_a_side):
+    one_launch_a_side = len(j.base_runs) == len(j.new_runs) == 1
+    if bounds is None or (p is None and not one_launch_a_side):
         return Comparison(j, ratio, None, None, None, None, UNTESTED)
     word = CANNOT_TELL if p is None else single_word(ratio, *bounds, p, noise)
     return Comparison(j, ratio, *bounds, p, cliffs_delta(j.base_times, j.new_times), word)
@@ -376,6 +372,42 @@ def differences(base: Sequence[Measurement], new: Sequence[Measurement]) -> list
         if left.get(name, "") != right.get(name, ""):
             unlike.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
     return unlike + _levels(base, new) + _shared(by_key(base), by_key(new))
+
+
+def compare_runs(
+    base: Sequence[Measurement],
+    new: Sequence[Measurement],
+    noise: float,
+    anyway: str,
+    note: Callable[[str], object],
+) -> tuple[list[Comparison], list[Difference], int]:
+    """The verdict on every shared row, the differences of the runs, how many rows NEW lacks.
+
+    ``note`` is called with a line on each difference, and on what is not compared. ``anyway``: the
+    option that compares different machines or mappings; empty if it is given.
+
+    Raises ReportError if machine or mapping differ without it, or if no row is shared.
+    """
+    unlike = differences(base, new)
+    bare = [not any(r.run.environment for r in side) for side in (base, new)]
+    if bare[0] != bare[1]:
+        unlike = [d for d in unlike if d.base and d.new]
+        side = "BASE" if bare[0] else "NEW"
+        note(f"{side} is a log without environment: facts that it lacks are not compared")
+    forbidding = "; ".join(str(d) for d in unlike if d.forbids)
+    if forbidding and anyway:
+        raise ReportError(
+            f"BASE and NEW are not the same setting: {forbidding} ({anyway} compares them)"
+        )
+    joined, lost, added = join(base, new)
+    for difference in unlike:
+        note(f"differs: {difference}")
+    if any(one.base.algorithm != one.new.algorithm for one in joined):
+        note("rows without an algorithm are compared with the library's")
+    for rows, name in ((lost, "BASE"), (added, "NEW")):
+        if rows:
+            note(f"{len(rows)} rows are only in {name}")
+    return compare(joined, noise), unlike, len(lost)
 
 
 def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Difference]:

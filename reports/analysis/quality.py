@@ -172,15 +172,13 @@ def _intervals(f: _Facts) -> Verdict:
     counts = {
         "have no raw times": sum(not r.times_s for r in bare),
         "have the mean of a loop": sum(r.timing == "loop" and bool(r.times_s) for r in bare),
-        f"have fewer than {FEWEST} iterations": sum(_few(r) for r in bare),
+        f"have fewer than {FEWEST} iterations": sum(
+            r.timing != "loop" and 0 < len(r.times_s) < FEWEST for r in bare
+        ),
     }
     counts["are means of their log, without an interval"] = len(bare) - sum(counts.values())
     reasons = [f"{number} {what}" for what, number in counts.items() if number]
     return _BROKEN, f"{_count(len(bare), len(f.timed), 'no interval')}: {', '.join(reasons)}"
-
-
-def _few(row: Measurement) -> bool:
-    return row.timing != "loop" and 0 < len(row.times_s) < FEWEST
 
 
 def _normality(f: _Facts) -> Verdict:

@@ -206,7 +206,7 @@ def _nodes(row: Measurement) -> int:
     return max(len(each), len(row.run.hosts), 1)
 
 
-ALGORITHMS = ("ps", "ring", "sharded_ps")
+ALGORITHMS = tuple(VOLUMES)
 FORMULAS = {"ps": "2n(P-1)", "ring": "2n(P-1)/P", "sharded_ps": "2n(P-1)/P"}
 Predict = Callable[[str, int, Sequence[int]], Sequence[float | None]]
 Measured = Mapping[tuple[str, int, int], Sequence[Measurement]]
@@ -315,7 +315,7 @@ def compare(
                 times = _times(rows_at) if rows_at else (None, None, None)
                 cells.append(LawTiming(name, p, size, volume, counted, *times, time, *lines))
     growths = _growths(measured)
-    return LawComparison(tuple(cells), growths, _verdict(growths, measured), tuple(notes))
+    return LawComparison(tuple(cells), growths, _verdict(measured), tuple(notes))
 
 
 def _measured(rows: Sequence[Measurement]) -> tuple[Measured, list[str]]:
@@ -391,7 +391,7 @@ def _growths(measured: Measured) -> tuple[Growth, ...]:
     return tuple(growths)
 
 
-def _verdict(growths: Sequence[Growth], measured: Measured) -> Verdict | None:
+def _verdict(measured: Measured) -> Verdict | None:
     """The verdict at the size with the most (algorithm, rank count) cases; the largest of these.
 
     Rank counts whose ranks share cores blur the result; they are left out if two others remain.
@@ -401,18 +401,15 @@ def _verdict(growths: Sequence[Growth], measured: Measured) -> Verdict | None:
     known = [(name, size) for name, _, size in measured]
     size = max({s for _, s in known}, key=lambda s: (sum(k[1] == s for k in known), s))
     mine = {key: rows for key, rows in measured.items() if key[2] == size}
-    names = list(dict.fromkeys(key[0] for key in mine))
+    names = [name for name in ALGORITHMS if (name, size) in known]
     shared = [p for p in {key[1] for key in mine} if all((name, p, size) in mine for name in names)]
     free = [p for p in shared if not any(r.oversubscribed for n in names for r in mine[n, p, size])]
     counts = sorted(free if len(free) > 1 else shared)
-    if counts == sorted({p for _, p, s in mine}):
-        chosen = [one for one in growths if one.size == size]
-    else:
-        text = (
-            grown(name, size, {p: samples(mine[name, p, size]) for p in counts}, VOLUMES[name])
-            for name in names
-        )
-        chosen = [one for one in text if one is not None]
+    growths = (
+        grown(name, size, {p: samples(mine[name, p, size]) for p in counts}, VOLUMES[name])
+        for name in names
+    )
+    chosen = [one for one in growths if one is not None]
     return verdict(chosen, [r for name in names for p in counts for r in mine[name, p, size]])
 
 

@@ -137,35 +137,12 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 def compared(
     base: Sequence[Measurement], new: Sequence[Measurement], options: NoiseOptions
 ) -> tuple[list[Comparison], list[Difference], int]:
-    """The verdict on every shared row, the differences of the runs, how many rows NEW lacks.
-
-    Also prints the differences on stderr.
-
-    Raises ReportError if machine or mapping differ (without ``--anyway``) or no row is shared.
-    """
-    from reports.analysis.compare import compare, differences, join
+    """As `reports.analysis.compare.compare_runs`; prints the notes on stderr."""
+    from reports.analysis.compare import compare_runs
     from reports.analysis.expect import parse_share
 
-    noise = parse_share(options.noise)
-    unlike = differences(base, new)
-    bare = [not any(r.run.environment for r in side) for side in (base, new)]
-    if bare[0] != bare[1]:
-        unlike = [d for d in unlike if d.base and d.new]
-        side = "BASE" if bare[0] else "NEW"
-        note(f"{side} is a log without environment: facts that it lacks are not compared")
-    forbidding = [d for d in unlike if d.forbids]
-    if forbidding and not options.anyway:
-        what = "; ".join(map(str, forbidding))
-        raise ReportError(f"BASE and NEW are not the same setting: {what} (--anyway compares them)")
-    joined, lost, added = join(base, new)
-    for difference in unlike:
-        note(f"differs: {difference}")
-    if any(one.base.algorithm != one.new.algorithm for one in joined):
-        note("rows without an algorithm are compared with the library's")
-    for rows, name in ((lost, "BASE"), (added, "NEW")):
-        if rows:
-            note(f"{len(rows)} rows are only in {name}")
-    return compare(joined, noise), unlike, len(lost)
+    anyway = "" if options.anyway else "--anyway"
+    return compare_runs(base, new, parse_share(options.noise), anyway, note)
 
 
 def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:

@@ -168,7 +168,10 @@ class AccuracyCommand(RunOptions, Command):
             sys.stdout.write(accuracy.as_markdown(by_group))
         else:
             terminal = console()
-            what = ", ".join(dict.fromkeys(_setting(p.row) for p in points))
+            settings = [
+                (p.row.collective, p.row.transport, format_ranks(p.row.ranks)) for p in points
+            ]
+            what = ", ".join(" ".join(filter(None, one)) for one in dict.fromkeys(settings))
             terminal.print(f"{what}: relative error of predictions, median/p95 in %", style="bold")
             for table in accuracy.tables(by_group, terminal.width):
                 terminal.print(table)
@@ -176,10 +179,6 @@ class AccuracyCommand(RunOptions, Command):
                 "columns: decades of the size in bytes; ratio: median of predicted/measured"
             )
         return 0
-
-
-def _setting(row: Measurement) -> str:
-    return " ".join(filter(None, (row.collective, row.transport, format_ranks(row.ranks))))
 
 
 def _by_fit(rows: Sequence[Measurement], fit: Fit) -> list[AccuracyPoint]:

@@ -117,18 +117,8 @@ def rows_csv(rows: Sequence[Measurement]) -> str:
     return render_csv([SHOWN, *([cell(v) for v in as_mapping(r).values()] for r in rows)])
 
 
-def rows_json(rows: Sequence[Measurement]) -> str:
-    """Rows as a JSON list of objects."""
-    return json.dumps([as_mapping(r) for r in rows], indent=1) + "\n"
-
-
-def rows_jsonl(rows: Sequence[Measurement]) -> str:
-    """Rows as JSON lines, one object per line."""
-    return "".join(json.dumps(as_mapping(r)) + "\n" for r in rows)
-
-
 WRITERS: dict[str, Callable[[Sequence[Measurement]], str]] = {
     "csv": rows_csv,
-    "json": rows_json,
-    "jsonl": rows_jsonl,
+    "json": lambda rows: json.dumps([as_mapping(r) for r in rows], indent=1) + "\n",
+    "jsonl": lambda rows: "".join(json.dumps(as_mapping(r)) + "\n" for r in rows),
 }

@@ -317,43 +317,39 @@ def nccl_sink(path: Path, statistic: str) -> Sink:
 
 
 class Store:
-    """All sinks of a run. Methods raise StoreError, naming the file, if writing fails.
+    """A sink of a run. Methods raise StoreError, naming the file, if writing fails.
 
     Thread-safe: one thread may close it while another measures. After `close` nothing is written.
     """
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = list(sinks)
-        self._lock = Lock()
+    def __init__(self, sink: Sink) -> None:
+        self._sink, self._lock, self._closed = sink, Lock(), False
 
     def add(self, row: Row) -> None:
-        """Write a row to all sinks. On return it is on disk."""
-        self._each(lambda one: one.add(row))
+        """Write a row to the sink. On return it is on disk."""
+        self._write(lambda one: one.add(row))
 
     def say(self, lines: Sequence[str]) -> None:
-        """Write lines that the run printed to all run directories."""
-        self._each(lambda one: one.say(lines) if isinstance(one, Directory) else None)
+        """Write lines that the run printed to a run directory."""
+        self._write(lambda one: one.say(lines) if isinstance(one, Directory) else None)
 
     def end(self, early: str) -> None:
         """State the run's end in files of JSON lines; ``early``: see `LineWriter.end`."""
-        self._each(lambda one: one.end(early) if isinstance(one, (Appended, Directory)) else None)
+        self._write(lambda one: one.end(early) if isinstance(one, (Appended, Directory)) else None)
 
     def close(self) -> None:
-        """Close all sinks at the end of the run."""
+        """Close the sink at the end of the run."""
+        self._write(lambda one: one.close(), last=True)
+
+    def _write(self, action: Callable[[Sink], None], *, last: bool = False) -> None:
         with self._lock:
-            sinks, self._sinks = self._sinks, []
-            _each(sinks, lambda one: one.close())
-
-    def _each(self, action: Callable[[Sink], None]) -> None:
-        with self._lock:
-            _each(self._sinks, action)
-
-
-def _each(sinks: Sequence[Sink], action: Callable[[Sink], None]) -> None:
-    for one in sinks:
-        try:
-            action(one)
-        except OSError as error:
-            raise StoreError(
-                f"{one.path}: cannot be written: {error.strerror}; it still holds the rows before"
-            ) from None
+            if self._closed:
+                return
+            self._closed = last
+            try:
+                action(self._sink)
+            except OSError as error:
+                raise StoreError(
+                    f"{self._sink.path}: cannot be written: {error.strerror}; it still holds the"
+                    " rows before"
+                ) from None

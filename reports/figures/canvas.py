@@ -1,4 +1,4 @@
-"""Functions that all figures share: create a canvas, set up axes, save."""
+"""Functions that all figures share: create a canvas, set up axes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from busbar.errors import MissingLibrary
-from busbar.files import encode_figure as encoded
 from busbar.units import format_seconds, format_size
 
 if TYPE_CHECKING:
@@ -30,11 +29,6 @@ def canvas(wide: float, high: float) -> Figure:
     except ImportError:
         raise MissingLibrary("matplotlib") from None
     return Figure(figsize=(wide, high), layout="constrained")
-
-
-def saved(figure: Figure, form: str, dpi: int = 130) -> bytes:
-    """A figure as PNG, SVG or PDF."""
-    return encoded(figure, form, dpi)
 
 
 def faint_grid(axes: Axes) -> None:

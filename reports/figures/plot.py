@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from busbar.errors import ReportError
+from busbar.files import encode_figure
 from busbar.units import format_seconds, format_size
 from reports.analysis.machine import MachinePart, shown
 from reports.analysis.stragglers import Pairs
@@ -24,7 +25,6 @@ from reports.figures.canvas import (
     faint_grid,
     ranks_axis,
     same_axes,
-    saved,
     sizes_axis,
     times_axis,
 )
@@ -341,10 +341,10 @@ def figures(
         figure = scaling(group, palette)
         if figure is not None:
             figure.suptitle(_title(words, group), fontsize=11)
-            pictures[_file((*words, "scaling"))] = saved(figure, form)
+            pictures[_file((*words, "scaling"))] = encode_figure(figure, form)
     if machine is not None:
         for matrix in machine.matrices:
-            pictures[_file(("matrix", matrix.name))] = saved(heat_map(matrix), form)
+            pictures[_file(("matrix", matrix.name))] = encode_figure(heat_map(matrix), form)
     if not pictures:
         raise ReportError("no row has a time or a rate to draw")
     return pictures
@@ -393,7 +393,7 @@ def _group(
             faint_grid(axes)
         same_axes(panels)
         figure.suptitle(_title(words, rows), fontsize=11)
-        pictures[_file((*words, kind))] = saved(figure, form)
+        pictures[_file((*words, kind))] = encode_figure(figure, form)
     return pictures
 
 

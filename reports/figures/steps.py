@@ -7,9 +7,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from busbar.errors import ReportError
+from busbar.files import encode_figure
 from busbar.units import format_count, format_seconds
 from reports.analysis.steps import StepFigures, StepSummary, figures
-from reports.figures.canvas import LEGEND, canvas, faint_grid, ranks_axis, saved
+from reports.figures.canvas import LEGEND, canvas, faint_grid, ranks_axis
 from reports.figures.series import COLOURS, MARKERS, QUIET
 from reports.records.measurement import Measurement
 
@@ -44,7 +45,7 @@ def picture(steps: Sequence[StepSummary], form: str) -> bytes:
         for axes in panels:
             faint_grid(axes)
             axes.set_title(group[0].title, fontsize=9)
-    return saved(figure, form)
+    return encode_figure(figure, form)
 
 
 def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
@@ -133,7 +134,7 @@ def bars(steps: Sequence[Measurement], form: str) -> bytes | None:
         row[0].set_title(group[0][0].collective, fontsize=10)
         if several:
             _efficiency(row[1], group)
-    return saved(figure, form)
+    return encode_figure(figure, form)
 
 
 def _stacked(axes: Axes, group: _Steps) -> None:

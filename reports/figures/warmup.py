@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from busbar.files import encode_figure
 from busbar.units import format_count, format_size
-from reports.figures.canvas import canvas, faint_grid, saved
+from reports.figures.canvas import canvas, faint_grid
 from reports.records.measurement import Measurement
 from reports.statistics.steady import Steady, steady
 
@@ -55,7 +56,7 @@ def drawn(rows: Sequence[Settling], form: str = "png") -> bytes:
         _panel(place, one)
     for place in list(axes)[len(rows) :]:
         place.set_visible(False)
-    return saved(figure, form, dpi=110)
+    return encode_figure(figure, form, dpi=110)
 
 
 def _panel(axes: Axes, one: Settling) -> None:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from reports.readers import names
 from reports.readers.gathered import Gathered, agrees, fixed, message_row, open_line, places
 from reports.readers.mpi_logs import launched_ranks
-from reports.readers.text import Line
+from reports.readers.text import FIGURE, Line
 from reports.records.measurement import Measurement, Reading, Run
 
 HCCL = "hccl"
@@ -28,7 +28,6 @@ _HCCL_COLUMNS = re.compile(
 _NAMES = {"d": "size", "a": "time", "alg": "rate", "c": "check"}
 _COMMAND = re.compile(r"(?:^|[\s/])(\w+?)_test\b(.*)")
 _OPTION = re.compile(r"\s-([do])\s+(\w+)")
-_FIGURE = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 _VERDICTS = {"success": 0, "failed": 1, "null": None}
 _FAILED = "check_result is failed; of how many elements is not said, so one is counted as wrong"
 _KINDS = {"fp32": "float", "fp16": "half", "bfp16": "bfloat16", "fp64": "double"}
@@ -81,7 +80,7 @@ def _hccl_row(
         return f"check_result is {of['check']!r}"
     if not (of["size"].isdecimal() and len(of["size"]) < 19):
         return f"{of['size']!r} is no size"
-    bad = next((of[key] for key in ("time", "rate") if not _FIGURE.fullmatch(of[key])), None)
+    bad = next((of[key] for key in ("time", "rate") if not FIGURE.fullmatch(of[key])), None)
     if bad is not None:
         return f"{bad!r} is no figure"
     message, seconds, rate = int(of["size"]), float(of["time"]) * 1e-6, float(of["rate"]) * 1e9

@@ -183,11 +183,6 @@ def _is_run(document: Mapping[str, Any]) -> bool:
     return {"run", "environment", "format"} <= document.keys() and "collective" not in document
 
 
-def _is_end(document: Mapping[str, Any]) -> bool:
-    """True if a line states how a run ended."""
-    return {"run", "end", "format"} <= document.keys() and "collective" not in document
-
-
 def _checked(record: Record) -> Record:
     """Return the record. Raises ValueError if a required field is missing or wrong."""
     for name in _REQUIRED:
@@ -274,13 +269,6 @@ def _check_format(document: Mapping[str, Any]) -> None:
         raise ValueError(f"format {form!r} is not one that this version reads (1 to {FORMAT})")
 
 
-def _placements(document: dict[str, Any], run: Run) -> Iterable[dict[str, Any]]:
-    """The placements in a record: one, or in older formats up to two."""
-    if document["format"] == FORMAT:
-        return [document]
-    return upgrade.to_format_4(document, run.environment)
-
-
 class _Documents:
     """Reads records that are JSON values, of any format."""
 
@@ -325,14 +313,16 @@ class _Documents:
             self._begin(str(document["run"]), line, document)
             return
         _check_format(document)
-        if _is_end(document):
+        if {"run", "end", "format"} <= document.keys() and "collective" not in document:
             self._end(str(document["run"]), line, document)
             return
         name = str(document["run"]) if "run" in document else ""
         environment = document.get("environment", {})
         run, remark = self.runs.of(name, environment, str(document.get("collective", "")))
         records, remarks = [], {remark: None}
-        for half in _placements(document, run):
+        is_current = document["format"] == FORMAT  # older formats have up to two placements a line
+        halves = [document] if is_current else upgrade.to_format_4(document, run.environment)
+        for half in halves:
             try:
                 record = msgspec.convert(half, Record)
             except msgspec.ValidationError:

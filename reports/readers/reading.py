@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from busbar.arguments import program
 from busbar.errors import ReportError
 from busbar.files import decoded
+from busbar.status import EARLY
 from reports.readers import (
     codec,
     json_logs,
@@ -60,7 +61,7 @@ _END = re.compile(
     r"|\bBAD TERMINATION OF ONE OF|\bEXIT STRING: "  # Hydra
     r"|\bsrun: error: .*(?:tasks? |Killed|Terminated|Exited)|\bslurmstepd: error: \*\*\* "
     r"|^\s*(?:\S+: line \d+: .*)?(?:Segmentation fault|Bus error|Killed|Aborted)\b"
-    r"|^# ended early: "  # Busbar's own, see `bench.run.recorder`
+    rf"|^{EARLY} "  # Busbar's own
 )
 _WARNING = re.compile(r"\bNCCL WARN \S")
 _MOST_QUOTED = 200

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from reports.readers import names
 from reports.readers.gathered import Gathered, agrees, open_line, places
-from reports.readers.text import Line
+from reports.readers.text import FIGURE, Line
 from reports.records.measurement import Measurement, Reading, Run
 
 FORMAT = "nccl-tests-short"
@@ -30,7 +30,6 @@ _TIME_S = {"us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "sec": 
 _RATE = {"GB/s": 1e9, "GBps": 1e9, "MB/s": 1e6, "MBps": 1e6, "GiB/s": 2.0**30, "MiB/s": 2.0**20}
 _SIZE = re.compile(r"(\d{1,19}(?:\.\d{1,3})?)\s?([KMGT]?)(i?)(B?)", re.ASCII)
 _SIZED = re.compile(r"(?<=\d) (?=[KMGT]?i?B\b)")
-_FIGURE = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _NAMED = re.compile(r"\b[a-z]+(?:_[a-z]+)*_perf\b")
 _HEADING = re.compile(r"^\s*(?:#+|\*\*)\s*(.*)")
@@ -175,7 +174,7 @@ def _reason(table: _Table, cells: Sequence[str]) -> str:
         if column == "size":
             if _bytes(cell) is None:
                 return f"{cell!r} is no size"
-        elif not _FIGURE.fullmatch(cell):
+        elif not FIGURE.fullmatch(cell):
             return f"{cell!r} is no figure ({column})"
         elif column == "time" and not float(cell) > 0:
             return "a time of 0"

@@ -14,6 +14,8 @@ from busbar.terminal import strip_escapes
 
 #: Most bytes of a decompressed file; a record of a million rows is 200 MB.
 LIMIT = 4 << 30
+#: A figure in a cell of a log.
+FIGURE = re.compile(r"\d{1,18}(?:\.\d{1,9})?", re.ASCII)
 
 _PIECE = 1 << 20
 # A gzip file may have this many bytes, or this many times its compressed size: records compress to

@@ -314,9 +314,8 @@ def _share(row: Measurement, statistic: str) -> float | None:
 def _drawn(grid: _Grid, room: int) -> list[str]:
     """A table as lines; columns without room follow below. Units stand above their sizes."""
     lines = ["", *wrap(grid.title, room, subsequent_indent=_INDENT)]
-    blank = {_LIMIT: ""}
     cells = {
-        name: [row.get(name, blank.get(name, "N/A")) for row in grid.lines.values()]
+        name: [row.get(name, "" if name == _LIMIT else "N/A") for row in grid.lines.values()]
         for name in grid.columns
     }
     widths = {
@@ -356,22 +355,25 @@ def _volumes(rows: Sequence[Measurement]) -> list[str]:
         name, size = pair.every[0].algorithm, pair.every[0].size or 0
         if name not in largest or size >= (largest[name][0].size or 0):
             largest[name] = pair.every
-    moved = []
+    moved: dict[str, list[str]] = {}
     for name, row in largest.items():
         timed = next((one for one in row if one.times_s), None)
         if timed is None or timed.sent_bytes is None or not timed.size:
             continue
         each = (timed.sent_bytes, timed.received_bytes or 0, timed.total_bytes or 0)
-        moved.append((name, [f"{nbytes / timed.size:.4f}" for nbytes in each]))
+        moved[name] = [f"{nbytes / timed.size:.4f}" for nbytes in each]
     if not moved:
         return []
-    widest = max(24, *(len(name) for name, _ in moved))
-    table = [("", ["busiest out", "busiest in", "all links"]), *moved]
+    columns: list[Column] = [("", "right", list(moved))]
+    for head, *cells in zip(
+        ("busiest out", "busiest in", "all links"), *moved.values(), strict=True
+    ):
+        columns.append((head, "right", cells))
     return [
         "",
         f"{rows[0].collective}: bytes moved per iteration, as counted, in units of the size",
-        *(f"{name:>{widest}}" + "".join(f" {c:>14}" for c in cells) for name, cells in table),
-        *_law(rows[0].collective, rows[0].ranks or 0, [name for name, _ in moved]),
+        *render_lines(columns, (24, 14, 14, 14), " "),
+        *_law(rows[0].collective, rows[0].ranks or 0, list(moved)),
     ]
 
 

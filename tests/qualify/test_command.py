@@ -43,7 +43,7 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script = tmp_path / "mpirun"
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -S {FAKE} "$@"\n')
     script.chmod(0o755)
-    monkeypatch.setattr(launchers, "mpirun_beside", lambda: str(script))
+    monkeypatch.setattr(launchers, "find_mpirun", lambda: str(script))
     monkeypatch.setattr(launchers, "library_version", lambda mpi: "MPICH 5")
     monkeypatch.setattr(launchers, "load_mpi", lambda: None)
     monkeypatch.chdir(tmp_path)
@@ -217,7 +217,7 @@ def test_nothing_is_left_of_a_campaign_that_is_ended(tmp_path: Path, number: int
     log = tmp_path / "log"
     start = (
         "from bench.qualify import launchers as l, main;"
-        f"l.mpirun_beside = lambda: {str(tmp_path / 'mpirun')!r};"
+        f"l.find_mpirun = lambda: {str(tmp_path / 'mpirun')!r};"
         "l.library_version = lambda mpi: 'MPICH 5';"
         "from busbar.process import serve; import sys;"
         "sys.exit(serve('busbar', lambda: main.QualifyCommand.start('q', sys.argv[1:])))"

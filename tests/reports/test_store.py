@@ -40,7 +40,7 @@ def _killed_after(path: Path, sizes: Sequence[int]) -> None:
     child = os.fork()
     if child == 0:
         try:
-            store = Store([sink(str(path))])
+            store = Store(sink(str(path)))
             for size in sizes:
                 store.add(_row(size))
             os.kill(os.getpid(), signal.SIGKILL)
@@ -52,16 +52,17 @@ def _killed_after(path: Path, sizes: Sequence[int]) -> None:
 def test_every_file_is_whole_after_every_row(tmp_path: Path) -> None:
     """Rule: after each row every file reads back with all rows so far; no scratch file is left."""
     paths = [tmp_path / name for name in NAMES]
-    store = Store([sink(str(path)) for path in paths])
+    stores = [Store(sink(str(path))) for path in paths]
     claims = sorted(tmp_path.iterdir())
     assert [path.name for path in claims] == sorted(f".{name}.lock" for name in NAMES)
     for n in (1, 2, 3):
-        store.add(_row(1024 * n))
-        for path in paths:
+        for store, path in zip(stores, paths, strict=True):
+            store.add(_row(1024 * n))
             assert _sizes(path) == [1024, 2048, 3072][:n], path.name
         assert sorted(tmp_path.iterdir()) == sorted([*paths, *claims])
-    store.end("")
-    store.close()
+    for store in stores:
+        store.end("")
+        store.close()
     assert sorted(tmp_path.iterdir()) == sorted(paths)
     for path in paths:
         assert _sizes(path) == [1024, 2048, 3072] and not read(path).notes, path.name
@@ -73,7 +74,7 @@ def test_every_file_is_whole_after_every_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*NAMES, "run/"])
 def test_nothing_is_written_after_the_end(tmp_path: Path, name: str) -> None:
     """Rule: a row that comes after the run was ended from outside costs none of those before it."""
-    store = Store([sink(f"{tmp_path}/{name}")])
+    store = Store(sink(f"{tmp_path}/{name}"))
     store.add(_row(1024))
     store.add(_row(2048))
     store.close()
@@ -91,13 +92,14 @@ def test_a_file_has_one_run_that_writes_it(tmp_path: Path, name: str) -> None:
     """
     path, other = tmp_path / name, tmp_path / f"other-{name}"
     (tmp_path / f"link-{name}").symlink_to(path)
-    store = Store([sink(str(path)), sink(str(other))])
+    stores = [Store(sink(str(one))) for one in (path, other)]
     for taken in (path, tmp_path / f"link-{name}"):
         with pytest.raises(StoreError, match="is being written by a run"):
             sink(str(taken))
-    store.close()
+    for store in stores:
+        store.close()
     _killed_after(path, [])
-    Store([sink(str(path))]).close()
+    Store(sink(str(path))).close()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -105,7 +107,7 @@ def test_an_old_file_stays_until_there_is_a_row(tmp_path: Path, name: str) -> No
     """Rule: opening a store destroys nothing; the first row replaces what was there."""
     path = tmp_path / name
     path.write_bytes(b"old")
-    store = Store([sink(str(path))])
+    store = Store(sink(str(path)))
     assert path.read_bytes() == b"old"
     store.add(_row())
     assert _sizes(path) == [1024]
@@ -116,7 +118,7 @@ def test_what_a_link_leads_to_is_written(tmp_path: Path, name: str) -> None:
     """Rule: a link stays a link; its file gets the rows."""
     (tmp_path / "disk").mkdir()
     (tmp_path / name).symlink_to(tmp_path / "disk" / name)
-    store = Store([sink(str(tmp_path / name))])
+    store = Store(sink(str(tmp_path / name)))
     store.add(_row(1024))
     store.close()
     assert (tmp_path / name).is_symlink() and _sizes(tmp_path / "disk" / name) == [1024]
@@ -136,7 +138,7 @@ def test_a_full_disk_leaves_whole_rows(tmp_path: Path, ending: str) -> None:
     The rows before stay readable.
     """
     path = tmp_path / f"r{ending}"
-    store, n = Store([sink(str(path))]), 0
+    store, n = Store(sink(str(path))), 0
     bounds = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1500, bounds[1]))
@@ -193,7 +195,7 @@ def test_a_run_directory(tmp_path: Path) -> None:
     A second run is beside it.
     """
     for run in (1, 2):
-        store = Store([sink(f"{tmp_path / 'runs'}/", lambda: '{"busbar_topology": 1}')])
+        store = Store(sink(f"{tmp_path / 'runs'}/", lambda: '{"busbar_topology": 1}'))
         store.say(["# header"])
         store.add(_row(1024 * run))
         store.say(["a row"])
@@ -232,7 +234,7 @@ def test_what_is_removed_during_a_run_is_written_anew(tmp_path: Path, name: str,
     """Rule: a file, or its folder, that goes during a run comes again with all of its rows."""
     folder = tmp_path / "here"
     folder.mkdir()
-    store = Store([sink(f"{folder}/{name}", lambda: '{"busbar_topology": 1}')])
+    store = Store(sink(f"{folder}/{name}", lambda: '{"busbar_topology": 1}'))
     store.say(["# header"])
     store.add(_row(1024))
     if when == "before a row":
@@ -255,7 +257,7 @@ def test_what_is_removed_during_a_run_is_written_anew(tmp_path: Path, name: str,
 def test_a_file_in_the_place_of_ours_is_replaced(tmp_path: Path) -> None:
     """Rule: rows go where the name is, also where another file was put there."""
     path = tmp_path / "r.jsonl"
-    store = Store([sink(str(path))])
+    store = Store(sink(str(path)))
     store.add(_row(1024))
     path.rename(tmp_path / "r.1.jsonl")
     path.write_text("another")
@@ -269,11 +271,11 @@ def test_another_run_that_took_the_place_keeps_it(tmp_path: Path, name: str) -> 
     """Rule: where a file was removed and another run writes its name, the first one says so."""
     folder = tmp_path / "here"
     folder.mkdir()
-    first = Store([sink(str(folder / name))])
+    first = Store(sink(str(folder / name)))
     first.add(_row(1024))
     shutil.rmtree(folder)
     folder.mkdir()
-    second = Store([sink(str(folder / name))])
+    second = Store(sink(str(folder / name)))
     second.add(_row(2048))
     with pytest.raises(StoreError, match="is being written by a run"):
         first.add(_row(4096))
@@ -293,7 +295,7 @@ def test_a_pipe_gets_all_rows_and_one_end(tmp_path: Path, name: str) -> None:
     with pytest.raises(StoreError, match="no process reads this pipe"):
         sink(str(pipe))
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    store = Store([sink(str(pipe))])
+    store = Store(sink(str(pipe)))
     os.set_blocking(reading, True)
     store.add(_row(1024))
     store.add(_row(2048))

@@ -408,7 +408,7 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
 
 
 def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) -> None:
-    """Rule: `compare` gives the verdicts of `reports compare`, a line per row."""
+    """Rule: `compare` gives the verdicts of `reports compare`, a line per row, and its notes."""
     pytest.importorskip("pandas")
     sides = []
     for side, factor in (("base", 1.0), ("new", 1.5)):
@@ -425,6 +425,12 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     assert "NEW against BASE: 1 slower" in shown and shown.splitlines()[-1] in str(compared)
     assert list(busbar.compare(*files).frame()["verdict"]) == ["slower"]
     assert busbar.compare(sides[0][:1], sides[1][:1])[0].verdict == "cannot tell"
+    library, nameless = (
+        MeasuredRows(structs.replace(row, algorithm=name) for row in side)
+        for side, name in zip(sides, ("library", ""), strict=True)
+    )
+    note = "rows without an algorithm are compared with the library's"
+    assert note in str(busbar.compare(library, nameless)) and note not in str(compared)
     with pytest.raises(ReportError, match="no row of BASE"):
         busbar.compare(sides[0], sides[1][:0])
     with pytest.raises(Unsupported, match="rows or files are compared, not a DataFrame"):

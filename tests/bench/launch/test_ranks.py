@@ -24,6 +24,7 @@ from bench.launch.control_socket import VARIABLE, ControlSocket, Phase
 from bench.launch.ranks import RankRun
 from bench.launch.segments import Segments, room, writable
 from bench.options.options import parse
+from busbar import launchers
 from busbar.errors import Unavailable
 from tests.conftest import Run, environment, in_process, table_rows
 
@@ -366,7 +367,8 @@ def test_without_an_mpi_ranks_are_threads(lacking: str, monkeypatch: pytest.Monk
     else:
         monkeypatch.setattr(ranks, "load_mpi", lambda: None)
         monkeypatch.setattr(ranks, "library_version", lambda mpi: "MPICH 5")
-        monkeypatch.setattr(ranks, "mpirun_beside", lambda: None)
+        for module in (launchers, ranks):
+            monkeypatch.setattr(module, "mpirun_beside", lambda: None)
     row = ("--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring")
     status, out, err = in_process("allreduce", *row)
     assert (status, len(table_rows(out))) == (0, 1)
