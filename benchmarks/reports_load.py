@@ -38,9 +38,9 @@ marks = [(time.perf_counter(), time.process_time())]
 import reports
 frame = reports.load(sys.argv[1])
 marks.append((time.perf_counter(), time.process_time()))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 frame.groupby(["algorithm", "size", "placement"])["busbw_bytes_per_s"].median()
 marks.append((time.perf_counter(), time.process_time()))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 print(len(frame), peak, *(b - a for one, two in zip(marks, marks[1:]) for a, b in zip(one, two)))
 """
 
@@ -68,7 +68,8 @@ def main() -> None:
             _run("-m", "reports", "show", str(path))
             found["show"].append((time.perf_counter() - start, _children() - spent))
         print(
-            f"{said[0]:.0f} rows, {said[1]:.0f} MB at most; seconds by the clock, of processor time"
+            f"{said[0]:.0f} rows, {said[1]:.0f} MB at most to load;"
+            " seconds by the clock, of processor time"
         )
         for name, times in found.items():
             texts = [

@@ -32,10 +32,12 @@ _TUPLES = ("hosts", "devices")
 _PART = 1 << 14
 
 
-def frame(rows: Sequence[Measurement]) -> DataFrame:
+def frame(rows: Sequence[Measurement], *, spent: bool = False) -> DataFrame:
     """Rows as a DataFrame with the columns ``SHOWN``; whole numbers are nullable integers.
 
-    It may share arrays with ``rows``. Raises MissingLibrary without pandas.
+    It may share arrays with ``rows``. ``spent``: nobody uses ``rows`` afterwards, so that each of
+    its columns can be freed once the column's pandas array has been made. Raises MissingLibrary
+    without pandas.
     """
     try:
         import pandas as pd
@@ -43,14 +45,13 @@ def frame(rows: Sequence[Measurement]) -> DataFrame:
         raise MissingLibrary("pandas") from None
     if isinstance(rows, Measurements):
         runs: Coded = rows.columns["run"]
-        columns = dict(rows.columns)
+        columns = rows.columns if spent else dict(rows.columns)
         for name, field in RUN_COLUMNS.items():
             columns[name] = Coded(runs.codes, [getattr(run, field) for run in runs.labels])
         columns["times_s"] = rows.times
     else:
         listed = [as_mapping(row) for row in rows]
         columns = {name: [row[name] for row in listed] for name in SHOWN}
-    # Each column is released when its pandas array has been made, to save memory.
     table: DataFrame = pd.DataFrame(
         {name: _form(name)(pd, columns.pop(name)) for name in SHOWN}, copy=False
     )

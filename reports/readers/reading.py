@@ -379,6 +379,6 @@ def load(path: Path | str, ranks: int | None = None) -> DataFrame:
     Raises ReportError if nothing can be read.
     """
     reading = read(path, ranks)
-    table = frame(reading.rows)
+    table = frame(reading.rows, spent=True)
     table.attrs["notes"] = [str(n) for n in reading.notes]
     return table
