@@ -341,11 +341,12 @@ def _print_history(changes: History, runs: Sequence[Sequence[Measurement]]) -> N
         terminal.print(line, markup=False)
     if not lines:
         # A change needs two runs on either side; a run that differs alone is none.
-        alone = {one.file: one.ratio for one in reversed(outliers(runs, _MARGIN).deviations)}
-        for n, ratio in sorted(alone.items()):
+        alone = {one.file: one for one in reversed(outliers(runs, _MARGIN).deviations)}
+        for n, one in sorted(alone.items()):
             terminal.print(
-                f"run {n + 1} ({changes.runs[n]}): time {format_change(ratio)} against the other"
-                f" runs, which is no lasting change; {program('reports outliers')} compares hosts",
+                f"run {n + 1} ({changes.runs[n]}): time {format_change(one.ratio)} against the"
+                f" other runs ({one.group}), which is no lasting change;"
+                f" {program('reports outliers')} compares hosts",
                 markup=False,
             )
         change = "lasting change" if alone else "change"
