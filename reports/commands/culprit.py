@@ -60,7 +60,7 @@ class CulpritCommand(RunOptions, Command):
         result = culprits(rows, matrices, margin)
         _print(result.suspects)
         if not result.suspects:
-            print("nobody stands out")
+            print(result.unshown or "nobody stands out")
         for line in result.notes:
             note(line)
         return 1 if self.fail and any(s.sure for s in result.suspects) else 0

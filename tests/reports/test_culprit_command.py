@@ -64,6 +64,16 @@ def test_a_throttled_pair_in_a_saved_matrix(tmp_path: Path) -> None:
     cli("culprit", run_, "--matrix", even, "--fail")
 
 
+def test_rows_in_which_everybody_waits_cannot_tell(tmp_path: Path) -> None:
+    """Rule: of all-reduces alone, or of too few ranks, it is not said that nobody stands out."""
+    per_rank, two = played("allreduce", "ring", 4), played("allreduce", "ring", 2)
+    for name, times in (("all", per_rank), ("few", two)):
+        sample = timed(tuple(np.max(times, axis=0).tolist()), per_rank_s=times)
+        file = saved(tmp_path / f"{name}.jsonl", [allreduce("ring", len(times), 1024, sample)])
+        assert cli("culprit", file).out.startswith("cannot tell")
+    assert "nobody stands out" in cli("culprit", _record(tmp_path / "mixed.jsonl")).out
+
+
 def test_what_cannot_be_judged_is_refused(tmp_path: Path) -> None:
     """Rule: no times of ranks, no matrix, or no such file: one line, status 2."""
     bare = saved(tmp_path / "bare.jsonl", [allreduce("ring", 4, 8, [1e-5] * 9)])
