@@ -142,7 +142,9 @@ def parse_share(text: str) -> float:
     """``5%`` as 0.05. Raises ReportError."""
     share = units.parse_quantity(text, {"%": 0.01})
     if share is None or share == inf:
-        raise ReportError(f"{text!r} is no share; write per cent, as 5%")
+        number = units.parse_quantity(text, {"": 1})
+        remedy = f"for per cent write {text.strip()}%" if number else "write per cent, as 5%"
+        raise ReportError(f"{text!r} is no share; {remedy}")
     return share
 
 

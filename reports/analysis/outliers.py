@@ -2,17 +2,19 @@
 
 Files are compared row by row with the median of all files that measured the same on the same kind
 of device, so no absolute limit is needed. A file's deviation is the median of its rows' deviations,
-for small sizes, which take latency, and for large ones apart.
+for small sizes, which take latency, and for large ones apart. The largest size is also judged
+alone, because a slow link or a wrong slot may show only there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
 
 import numpy as np
 
+from busbar.units import format_size
 from reports.analysis.compare import by_key, cost, samples
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import setting
@@ -48,7 +50,8 @@ class Outliers:
 
     ``unseen``: the greatest ratio that would not show in some group; infinite if files differ so
     much that none would. ``few``: the groups with fewer than `FEWEST` files. ``missing``: rows that
-    most other files have, by file.
+    most other files have, by file. ``hides``: True if a group has several sizes, of which some may
+    differ without a deviation of their median. ``alone``: the sizes that were judged alone.
     """
 
     deviations: tuple[Deviation, ...]
@@ -56,24 +59,34 @@ class Outliers:
     unseen: float
     few: tuple[str, ...]
     missing: Mapping[int, int]
+    hides: bool
+    alone: tuple[int, ...]
 
 
 def outliers(files: Sequence[Sequence[Measurement]], margin: float) -> Outliers:
     """Compare files of rows; differences up to ``margin`` (relative) do not count."""
     costs: dict[object, dict[int, float]] = {}
-    group_of: dict[object, str] = {}
+    rows_of: dict[object, Measurement] = {}
     for number, rows in enumerate(files):
         timed = [row for row in rows if cost(row)]
         for devices, mine in grouped(timed, lambda row: row.run.devices).items():
             for key, alike in by_key(mine).items():
                 costs.setdefault((key, devices), {})[number] = log(launch_center(samples(alike)))
-                group_of[key, devices] = _group(alike[0])
+                rows_of[key, devices] = alike[0]
+    sizes = _sizes(rows_of[what] for what, by_file in costs.items() if len(by_file) >= FEWEST)
+    largest = {name: max(one) for name, one in sizes.items() if len(one) > 1}
+    alone: dict[str, set[str]] = {}
     deviations: dict[str, dict[int, list[float]]] = {}
     for what, by_file in costs.items():
         middle = float(np.median(list(by_file.values())))
-        of_group = deviations.setdefault(group_of[what], {})
+        row = rows_of[what]
+        names = [_group(row)]
+        if row.nbytes == largest.get(names[0]) and (row.nbytes or 0) >= LATENCY_BOUND:
+            names.append(_alone(row))
+            alone.setdefault(names[1], set()).add(names[0])
         for number, value in by_file.items():
-            of_group.setdefault(number, []).append(value - middle)
+            for name in names:
+                deviations.setdefault(name, {}).setdefault(number, []).append(value - middle)
     enough = {name: one for name, one in deviations.items() if len(one) >= FEWEST}
     tests = sum(map(len, enough.values()))
     unlike, unseen = list[Deviation](), 1 + margin
@@ -87,14 +100,24 @@ def outliers(files: Sequence[Sequence[Measurement]], margin: float) -> Outliers:
             p = min(1.0, 2 * tests * p)
             tail = student_quantile(_SIGNIFICANT / 2 / tests, len(others) - 1)
             unseen = max(unseen, exp(tail * error) if tail * error < _MOST_LOG else inf)
-            if abs(effect) > log(1 + margin) and p < _SIGNIFICANT:
+            agree = name not in alone or _all_beyond(of_group[number], effect, log(1 + margin))
+            if abs(effect) > log(1 + margin) and p < _SIGNIFICANT and agree:
                 unlike.append(Deviation(number, name, exp(effect), len(of_group[number]), p))
+    # What all large sizes show is not said of the largest again.
+    told = {(one.file, one.ratio > 1, one.group) for one in unlike}
+    unlike = [
+        one
+        for one in unlike
+        if not any((one.file, one.ratio > 1, name) in told for name in alone.get(one.group, ()))
+    ]
     return Outliers(
         tuple(sorted(unlike, key=lambda one: -one.ratio)),
         {name: len(one) for name, one in enough.items()},
         unseen,
         tuple(name for name in deviations if name not in enough),
         _missing(costs, len(files)),
+        any(len(of_group) > 1 for of_group in sizes.values()),
+        tuple(sorted(size for size in set(largest.values()) if size >= LATENCY_BOUND)),
     )
 
 
@@ -104,6 +127,28 @@ def _group(row: Measurement) -> str:
     if row.size and row.busbw_bytes_per_s is not None:
         names.append("below 64K" if row.size < LATENCY_BOUND else "from 64K")
     return ", ".join(filter(None, names))
+
+
+def _sizes(rows: Iterable[Measurement]) -> dict[str, set[int]]:
+    """The sizes of each group."""
+    sizes: dict[str, set[int]] = {}
+    for row in rows:
+        sizes.setdefault(_group(row), set()).add(row.nbytes or 0)
+    return sizes
+
+
+def _alone(row: Measurement) -> str:
+    """The name of the group of a largest size, which has both placements."""
+    names = (setting(row, placed=False), row.algorithm, f"at {format_size(row.nbytes)}")
+    return ", ".join(filter(None, names))
+
+
+def _all_beyond(values: Sequence[float], effect: float, least: float) -> bool:
+    """True if all values lie on the effect's side of 0 by more than ``least``.
+
+    So one disturbed measurement of a size is no finding if the other placement is as usual.
+    """
+    return all((value > 0) == (effect > 0) and abs(value) > least for value in values)
 
 
 def _missing(costs: Mapping[object, Mapping[int, float]], files: int) -> dict[int, int]:

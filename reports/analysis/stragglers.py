@@ -476,10 +476,14 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Findings:
-    """``suspects``: most certain and worst first. ``notes``: what was compared, and its limits."""
+    """``suspects``: most certain and worst first. ``notes``: what was compared, and its limits.
+
+    ``unshown``: the line that says that slow ranks would not show in these rows; else empty.
+    """
 
     suspects: tuple[Suspect, ...]
     notes: tuple[str, ...]
+    unshown: str = ""
 
 
 @dataclass(frozen=True)
@@ -555,10 +559,11 @@ def culprits(
         lambda r: (r.run.hosts, str(r.run.environment.get("mapping")), len(r.per_rank_s)),
     )
     suspects: dict[str, Suspect] = {}
-    notes, places = [], Places((), ())
+    notes, places, every = [], Places((), ()), list[Observation]()
     for group in settings.values():
         places = Places.of(group[0])
         observed = observe(group, margin)
+        every += observed
         notes.append(_looked_at(group, observed, bool(matrices)))
         for a in accused(observed, places.groups()):
             _put(suspects, _by_times(a, places))
@@ -570,7 +575,17 @@ def culprits(
             _put(suspects, _by_matrix(w, pairs, known))
         notes.append(f"matrix of {_QUANTITY[pairs.name]}: {len(pairs.compared)} pairs compared")
     ordered = sorted(suspects.values(), key=lambda s: (not s.sure, -s.amount))
-    return Findings(tuple(ordered), tuple(n for n in notes if n))
+    unshown = "" if matrices else _unshown(every)
+    return Findings(tuple(ordered), tuple(n for n in notes if n), unshown)
+
+
+def _unshown(observed: Sequence[Observation]) -> str:
+    """That rows cannot show which rank is slow; empty if one of them can."""
+    if any(o.row.collective in _SYMMETRIC for o in observed):
+        return ""
+    if any(o.all_wait for o in observed):
+        return "cannot tell: nobody comes late, and these rows do not show who is slow inside"
+    return "cannot tell: these rows do not show who is slow"
 
 
 def _put(suspects: dict[str, Suspect], new: Suspect) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -34,6 +35,7 @@ from reports.commands.output import (
 )
 from reports.readers.qualified import Qualified, in_order, is_qualified, read_verdicts
 from reports.records.measurement import grouped
+from reports.records.metrics import named
 
 if TYPE_CHECKING:
     from reports.analysis.compare import Comparison, Difference
@@ -102,7 +104,10 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         if any(c.word == "untested" for c in comparisons):
             raw = all(r.times_s for r in [*base, *new] if r.time_s)
             how = "measure more iterations (raise --budget or -n)" if raw else "keep raw times"
-            note(f"untested: single figures have no interval; {how} to have a test")
+            gate = (
+                "" if fail is not None else "; --fail-slower 5% fails such rows if slower by more"
+            )
+            note(f"untested: single figures have no interval; {how} to have a test{gate}")
         named = [("BASE", text) for text in warnings_of(base)]
         named += [("NEW", text) for text in warnings_of(new)]
         for warning, whose in grouped(named, lambda one: one[1]).items():
@@ -195,7 +200,15 @@ def _print(
     for text in filter(None, (tell(comparisons) for tell in (remedy, resolution, clocks))):
         terminal.print(text, markup=False, highlight=False)
     print_rules(terminal, rules, rows, options)
-    print(f"NEW against BASE: {counts_of(comparisons)}")
+    print(f"NEW against BASE: {counts_of(comparisons)}{_largest(comparisons)}")
+
+
+def _largest(comparisons: Sequence[Comparison]) -> str:
+    """The largest change if no row could be tested, so that it is not hidden; else empty."""
+    if not all(c.word == "untested" and c.ratio > 0 for c in comparisons):
+        return ""
+    largest = max(comparisons, key=lambda c: abs(log(c.ratio)))
+    return f"; largest change {format_change(largest.change)} ({named(largest.row.base)})"
 
 
 def _may_be_slower(c: Comparison) -> bool:
@@ -308,6 +321,7 @@ def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
 
 def _print_history(changes: History, runs: Sequence[Sequence[Measurement]]) -> None:
     from reports.analysis.outliers import outliers
+    from reports.statistics.change_points import FEWEST_RUNS
     from reports.tables.comparison import event_lines, history_tables
 
     terminal = console()
@@ -318,15 +332,23 @@ def _print_history(changes: History, runs: Sequence[Sequence[Measurement]]) -> N
         terminal.print(line, markup=False)
     if not lines:
         # A change needs two runs on either side; a run that differs alone is none.
-        alone = {one.file: one.ratio for one in reversed(outliers(runs, _MARGIN).deviations)}
-        for n, ratio in sorted(alone.items()):
+        alone = {one.file: one for one in reversed(outliers(runs, _MARGIN).deviations)}
+        for n, one in sorted(alone.items()):
             terminal.print(
-                f"run {n + 1} ({changes.runs[n]}): time {format_change(ratio)} against the other"
-                f" runs, which is no lasting change; {program('reports outliers')} compares hosts",
+                f"run {n + 1} ({changes.runs[n]}): time {format_change(one.ratio)} against the"
+                f" other runs ({one.group}), which is no lasting change;"
+                f" {program('reports outliers')} compares hosts",
                 markup=False,
             )
         change = "lasting change" if alone else "change"
-        print(f"no {change} in {len(changes.series)} rows over {len(changes.runs)} runs")
+        what = f"{len(changes.series)} rows over {len(changes.runs)} runs"
+        if max(len(s.points) for s in changes.series) < FEWEST_RUNS:
+            print(
+                f"too few runs to tell: {what}, and a change can show from {FEWEST_RUNS} runs on;"
+                f" {program('reports compare')} holds two against each other"
+            )
+        else:
+            print(f"no {change} in {what}")
 
 
 def _history_gate(

@@ -12,7 +12,7 @@ from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option, switch
 from busbar.terminal import make_printable
-from busbar.units import format_count
+from busbar.units import format_count, format_size
 from reports.commands.output import (
     RunOptions,
     broken_runs,
@@ -60,7 +60,7 @@ class CulpritCommand(RunOptions, Command):
         result = culprits(rows, matrices, margin)
         _print(result.suspects)
         if not result.suspects:
-            print("nobody stands out")
+            print(result.unshown or "nobody stands out")
         for line in result.notes:
             note(line)
         return 1 if self.fail and any(s.sure for s in result.suspects) else 0
@@ -145,7 +145,11 @@ class OutliersCommand(RunOptions, Command):
             note(f"{name}: fewer than {FEWEST} files, which cannot tell")
         count, seen = len({one.file for one in result.deviations}), 100 * (result.unseen - 1)
         of = format_count(max(result.files.values()), "file")
-        unseen = f"; less than {seen:.0f} % may not show" if result.unseen > 1 + margin else ""
+        hidden = [f"less than {seen:.0f} %"] if result.unseen > 1 + margin else []
+        if result.hides:
+            alone = f" ({_alone(result.alone)})" if result.alone else ""
+            hidden.append(f"a difference at fewer than half of the sizes{alone}")
+        unseen = f"; {' or '.join(hidden)} may not show" if hidden else ""
         if result.unseen == inf:
             unseen = "; files of a group differ so much that no difference would show"
         bad = {n for n, one in enumerate(readings) if wrong[n] or broken_runs([one])}
@@ -154,6 +158,12 @@ class OutliersCommand(RunOptions, Command):
         share = f"more than {100 * margin:g} % from the others"
         print(f"{count or 'none'} of {of}: {share}{also}{unseen}")
         return int(slow or bool(failures))
+
+
+def _alone(sizes: Sequence[int]) -> str:
+    """Which sizes were judged alone, in words."""
+    names = ", ".join(map(format_size, sizes))
+    return f"{names} {'is' if len(sizes) == 1 else 'are'} judged alone"
 
 
 def _table(group: str, rows: Sequence[Deviation], names: Sequence[str]) -> RenderedTable:

@@ -88,9 +88,12 @@ def check_ranks(ranks: int | None) -> None:
         raise ReportError(f"--ranks {ranks}: at least 1")
 
 
-def print_notes(paths: Sequence[Path], readings: Sequence[Reading]) -> None:
-    """Print the notes of files on stderr, see `read_all`."""
-    notes = [one for reading in readings for one in reading.notes]
+def print_notes(paths: Sequence[Path], readings: Sequence[Reading], quiet: bool = False) -> None:
+    """Print the notes of files on stderr, see `read_all`.
+
+    ``quiet``: without those on what was inferred.
+    """
+    notes = [n for reading in readings for n in reading.notes if not (quiet and n.inferred)]
     notes += [
         Note(str(path), 0, "does not say how many ranks there were; --ranks N gives busbw")
         for path, reading in zip(paths, readings, strict=True)
@@ -206,6 +209,18 @@ def broken_runs(readings: Sequence[Reading]) -> list[Note]:
     """For each source with broken notes (see `Note`), the first of them."""
     broken = [one for reading in readings for one in reading.notes if one.broken]
     return [first for first, *_ in grouped(broken, lambda one: one.source).values()]
+
+
+def print_failures(
+    paths: Sequence[Path], readings: Sequence[Reading], out: TextIO | None = None
+) -> int:
+    """Print the files whose run failed or has wrong elements. Returns 1 if there is one."""
+    wrong = [sum(bool(row.wrong) for row in one.rows) for one in readings]
+    for path, count in zip(paths, wrong, strict=True):
+        if count:
+            text = f"FAILED {path}: wrong elements in {format_count(count, 'row')}"
+            print(make_printable(text), file=out)
+    return print_broken(readings, out) | int(any(wrong))
 
 
 def print_broken(readings: Sequence[Reading], out: TextIO | None = None) -> int:

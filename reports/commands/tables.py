@@ -9,6 +9,7 @@ from pathlib import Path
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option, switch
+from busbar.terminal import make_printable
 from reports.commands.compare import NoiseOptions, compared, rules_of
 from reports.commands.output import (
     ExpectOptions,
@@ -16,17 +17,20 @@ from reports.commands.output import (
     RuleOptions,
     RunOptions,
     ascii_only,
+    check_ranks,
     console,
     expect,
     expectations_document,
     note,
+    print_failures,
+    print_notes,
     print_rules,
     print_table,
-    read_all,
     read_noting,
     wanted,
 )
-from reports.records.measurement import Measurement
+from reports.readers.reading import read
+from reports.records.measurement import Measurement, Note, Reading
 
 
 class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
@@ -48,8 +52,32 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
     )
 
     def run(self) -> int:
-        """Print each file's tables. Returns 1 if an expectation is missed."""
+        """Print each file's tables.
+
+        Returns 1 if a run failed or has wrong elements, or an expectation is missed; 2 if a file
+        could not be read. Raises ReportError if none could.
+        """
         return self._tables() if self.format == "table" else self._document()
+
+    def _read(self) -> tuple[list[Path], list[Reading], list[ReportError]]:
+        """The files that can be read, and the errors of the others; also prints notes and errors.
+
+        Raises ReportError if no file can be read.
+        """
+        check_ranks(self.ranks)
+        paths, readings, errors = list[Path](), list[Reading](), list[ReportError]()
+        for path in self.files:
+            try:
+                readings.append(read(path, self.ranks))
+                paths.append(path)
+            except ReportError as error:  # the other files are still worth showing
+                errors.append(error)
+        for one in errors if readings else errors[:-1]:
+            note(str(one))
+        if not readings:
+            raise errors[-1]
+        print_notes(paths, readings, self.quiet)
+        return paths, readings, errors
 
     def _document(self) -> int:
         """Print the rows of all files as one text; with rules, as JSON which rows broke them.
@@ -63,25 +91,27 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         selection = wanted(self)
         if selection.rules and self.format != "json":
             raise ReportError(f"--expect prints lines of its own; leave out --format {self.format}")
-        readings = read_all(self.files, self.ranks)
+        paths, readings, errors = self._read()
         rows = [row for one in readings for row in one.rows]
+        unread = max((one.exit_status for one in errors), default=0)
         if selection.rules:
-            document = expectations_document(selection, rows, readings)
+            document = expectations_document(selection, rows, [*readings, *map(_unread, errors)])
             print(json.dumps(document, indent=1))
-            return int(not document["kept"])
+            return max(unread, int(not document["kept"]))
         if self.format == "md":
             sys.stdout.write(markdown(over_launches(rows)))
         else:
             sys.stdout.write(WRITERS[self.format](rows))
-        return 0
+        return max(unread, print_failures(paths, readings, sys.stderr))
 
     def _tables(self) -> int:
+        from reports.analysis.answer import best_figure
         from reports.analysis.cautions import warnings_of
         from reports.analysis.launches import over_launches
         from reports.analysis.quality import checklist
         from reports.records.table import folded
         from reports.tables.scaling import answer
-        from reports.tables.show import files_table, tables
+        from reports.tables.show import averages, files_table, tables
 
         selection = wanted(self)
         terminal, rows = console(), list[Measurement]()
@@ -90,10 +120,10 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             from reports.analysis.predicted import beside, open_fit
 
             fit = open_fit(self.fit)
-        readings = read_all(self.files, self.ranks)
+        paths, readings, errors = self._read()
         if len(readings) > 1:
-            print_table(terminal, files_table(self.files, readings))
-        for path, reading in zip(self.files, readings, strict=True):
+            print_table(terminal, files_table(paths, readings))
+        for path, reading in zip(paths, readings, strict=True):
             every = reading.rows
             together = folded(every)
             shown = over_launches(together)
@@ -105,6 +135,10 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
                     print_table(terminal, table)
             if best := answer(together, terminal.width):
                 print("\n".join(best))
+            elif self.quiet:
+                name = f"{path}: " if len(self.files) > 1 else ""
+                for text in averages(shown) or filter(None, [best_figure(shown)]):
+                    print(make_printable(name + text))
             if len(shown) < len(every):
                 note(
                     f"{path}: {len(every)} rows, shown as {len(shown)}: iterations of the same"
@@ -114,7 +148,16 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
                 note(f"{path}: {warning}")
         if not self.quiet:
             print_rules(terminal, checklist(rows, limit=selection.limit), rows, self)
-        return expect(selection, rows, readings)
+        unread = max((one.exit_status for one in errors), default=0)
+        if selection.rules:
+            return max(unread, expect(selection, rows, [*readings, *map(_unread, errors)]))
+        return max(unread, print_failures(paths, readings))
+
+
+def _unread(error: ReportError) -> Reading:
+    """A file that cannot be read, as the reading of a run that failed."""
+    source, _, text = str(error).partition(": ")
+    return Reading((), [Note(source, 0, text, broken=True)])
 
 
 class ImportCommand(LogOptions, Command):

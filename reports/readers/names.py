@@ -18,6 +18,7 @@ _SYNONYMS = {
     "alltoallwpersonalizedexchange": "alltoallw",
     "alltoallpersonalized": "alltoall",
     "bidirectionalbandwidth": "bidirectional_bandwidth",
+    "multiplebandwidthmessagerate": "mbw_mr",
 }
 # Prefixes of collectives in OSU's titles, and Busbar's prefixes.
 _KINDS = {"non-blocking": "i", "persistent": "persistent_", "neighborhood": "neighbor_"}

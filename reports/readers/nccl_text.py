@@ -761,5 +761,5 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
         rows += rows_of(source, n, table, notes, guesses)
     for text, where in guesses.items():
         more = f" (and {len(where) - 1} tables more)" if len(where) > 1 else ""
-        notes.append(Note(source, where[0], text + more))
+        notes.append(Note(source, where[0], text + more, inferred=True))
     return Reading(rows, sorted(notes, key=lambda note: note.line))

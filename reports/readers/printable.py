@@ -19,7 +19,7 @@ _LONGEST_NOTE = 400
 def cleaned(reading: Reading) -> Reading:
     """The same reading with printable texts only in rows, runs and notes."""
     notes = [
-        Note(make_printable(n.source), n.line, _cut(make_printable(n.text)), n.broken)
+        Note(make_printable(n.source), n.line, _cut(make_printable(n.text)), n.broken, n.inferred)
         for n in reading.notes
     ]
     if isinstance(reading.rows, Measurements):

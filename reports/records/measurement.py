@@ -371,12 +371,14 @@ class Note:
     """A reader's note on what it skipped or inferred; line 0: no single line.
 
     ``broken``: the note says that the run failed, was cut, was interrupted or had wrong values.
+    ``inferred``: it says what was inferred where the log is silent, which changes no figure.
     """
 
     source: str
     line: int
     text: str
     broken: bool = False
+    inferred: bool = False
 
     def __str__(self) -> str:
         """``file:line: text``."""

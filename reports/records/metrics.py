@@ -87,10 +87,14 @@ def present(rows: Iterable[Measurement], metrics: Iterable[Metric]) -> list[Metr
 PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 
 
-def setting(row: Measurement) -> str:
-    """The settings of a row except size and algorithm, in words."""
+def setting(row: Measurement, placed: bool = True) -> str:
+    """The settings of a row except size and algorithm, in words.
+
+    ``placed``: with its placement.
+    """
     what = (row.collective or "unnamed collective", row.dtype, row.op, format_ranks(row.ranks))
-    return ", ".join(w for w in (*what, row.reading, PLACEMENT[row.placement]) if w)
+    where = PLACEMENT[row.placement] if placed else ""
+    return ", ".join(w for w in (*what, row.reading, where) if w)
 
 
 def named(row: Measurement) -> str:

@@ -32,6 +32,8 @@ _FEWEST_DRAWS = 199
 _CELLS = 20_000_000
 _FEWEST_BEFORE, _LAST = 5, 5
 _SIGNIFICANT_ALARM = 0.01
+#: Fewest runs in which a change can show: five, and one that is unusual.
+FEWEST_RUNS = _FEWEST_BEFORE + 1
 
 
 @dataclass(frozen=True)

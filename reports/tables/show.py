@@ -43,6 +43,7 @@ _SPARE = (
     "port out", "J/GB", "J",
 )  # fmt: skip
 #: Columns of wide terminals only.
+_EXTREMES = ("min", "max")
 _OF_WIDE = ("transport", "min", "p99", "max", "algbw", "J", "J/GB", "cv", "stopped")
 
 
@@ -115,12 +116,21 @@ def tables(
         shown, run = _table(group, width, ascii_only, expected), group[0].run
         if named:
             shown = replace(shown, heading=f"{origin(run)}: {shown.heading}")
-        average = run.average_busbw_bytes_per_s
-        if average is not None and last[run.source, run.number] == n:
-            text = f"average busbw {average / 1e9:.4g} GB/s, as the log states it"
-            shown = replace(shown, footnote="; ".join(filter(None, (shown.footnote, text))))
+        if last[run.source, run.number] == n:
+            texts = filter(None, (shown.footnote, *averages(group)))
+            shown = replace(shown, footnote="; ".join(texts))
         shown_tables.append(shown)
     return shown_tables
+
+
+def averages(rows: Iterable[Measurement]) -> list[str]:
+    """The average busbw that the log of each run states, in words."""
+    runs = {(row.run.source, row.run.number): row.run.average_busbw_bytes_per_s for row in rows}
+    return [
+        f"average busbw {average / 1e9:.4g} GB/s, as the log states it"
+        for average in runs.values()
+        if average is not None
+    ]
 
 
 def origin(run: Run) -> str:
@@ -196,8 +206,10 @@ def _table(
         ("error", "right", figures_of(rows, ERROR)),
         ("stopped", "left", [r.stopped for r in rows]),
     ]
-    columns = [c for c in columns if width >= WIDE or c[0] not in _OF_WIDE]
     several = any(len(r.times_s) > 1 for r in rows)
+    # Without raw times the extremes are all that is known of the spread.
+    hidden = set(_OF_WIDE) if several or any(r.low_s for r in rows) else {*_OF_WIDE} - {*_EXTREMES}
+    columns = [c for c in columns if width >= WIDE or c[0] not in hidden]
     shown, room = fit_columns(columns, width, _SPARE, _FEWEST_MARKS if several else 0)
     modelled = any(m != Expected() for m in models)
     if modelled and room < _FEWEST_MARKS:  # a requested model has priority over the distribution

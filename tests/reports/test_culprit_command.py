@@ -64,6 +64,16 @@ def test_a_throttled_pair_in_a_saved_matrix(tmp_path: Path) -> None:
     cli("culprit", run_, "--matrix", even, "--fail")
 
 
+def test_rows_in_which_everybody_waits_cannot_tell(tmp_path: Path) -> None:
+    """Rule: of all-reduces alone, or of too few ranks, it is not said that nobody stands out."""
+    per_rank, two = played("allreduce", "ring", 4), played("allreduce", "ring", 2)
+    for name, times in (("all", per_rank), ("few", two)):
+        sample = timed(tuple(np.max(times, axis=0).tolist()), per_rank_s=times)
+        file = saved(tmp_path / f"{name}.jsonl", [allreduce("ring", len(times), 1024, sample)])
+        assert cli("culprit", file).out.startswith("cannot tell")
+    assert "nobody stands out" in cli("culprit", _record(tmp_path / "mixed.jsonl")).out
+
+
 def test_what_cannot_be_judged_is_refused(tmp_path: Path) -> None:
     """Rule: no times of ranks, no matrix, or no such file: one line, status 2."""
     bare = saved(tmp_path / "bare.jsonl", [allreduce("ring", 4, 8, [1e-5] * 9)])
@@ -82,24 +92,23 @@ def test_a_failed_expectation_says_who_it_was(tmp_path: Path) -> None:
     assert "FAILED on n0:" in out and "slow there: rank 1 (node n0): by ranks' times" in out
 
 
-def _logs(folder: Path, ratios: Sequence[float], noise: float = 0.01) -> list[Path]:
-    """A log per host, whose rows from 64 KiB take ``ratios`` times as long."""
+def _logs(
+    folder: Path,
+    ratios: Sequence[float],
+    noise: float = 0.01,
+    slow: Callable[[int, str], bool] = lambda size, placement: size >= 65536,
+) -> list[Path]:
+    """A log per host, whose rows that are ``slow`` take ``ratios`` times as long."""
     random, files = np.random.default_rng(1), []
     for n, ratio in enumerate(ratios):
-        rows = [
-            changed(
-                allreduce(
-                    "ring",
-                    8,
-                    size,
-                    timed([(2e-5 + size / 1e10) * (ratio if size >= 65536 else 1) * (1 + x)] * 6),
-                    environment={"hosts": [f"n{n}"]},
-                )
-            )
-            for size, x in zip(
-                (1024, 16384, 65536, 2**20, 2**24), noise * random.standard_normal(5), strict=True
-            )
-        ]
+        rows = []
+        for size in (1024, 4096, 16384, 65536, 2**20, 2**24):
+            placements = []
+            for placement in ("out", "in"):
+                seconds = (2e-5 + size / 1e10) * (1 + noise * random.standard_normal())
+                placements.append(timed([seconds * (ratio if slow(size, placement) else 1)] * 6))
+            environment = {"hosts": [f"n{n}"]}
+            rows.append(changed(allreduce("ring", 8, size, *placements, environment=environment)))
         files.append(saved(folder / f"n{n}.jsonl", rows))
     return files
 
@@ -110,9 +119,30 @@ def test_a_log_that_deviates_from_its_like(tmp_path: Path) -> None:
     out = cli("outliers", *files, status=1).out
     assert "from 64K" in out and "below 64K" not in out and "1 of 8 files" in out
     document = json.loads(cli("outliers", *files, "--format", "json", status=1).out)
-    (one,) = document["deviations"]
-    assert one["file"].endswith("n2.jsonl (n2)") and 1.3 < one["ratio"] < 1.5
+    assert len(document["deviations"]) == 2  # a placement each, and the largest size not again
+    for one in document["deviations"]:
+        assert one["file"].endswith("n2.jsonl (n2)") and 1.3 < one["ratio"] < 1.5
     assert "1 of 8 files" in cli("outliers", *_logs(tmp_path, [0.6, *[1] * 7])).out
+
+
+def test_a_log_that_deviates_at_its_largest_size_alone(tmp_path: Path) -> None:
+    """Rule: a host slow at the largest size only is named there; one other size accuses nobody.
+
+    Nor does one placement of the largest size. The last line says which difference may not show.
+    """
+    sizes: dict[str, Callable[[int, str], bool]] = {
+        "largest": lambda size, _: size == 2**24,
+        "small": lambda size, _: size == 1024,
+        "middle": lambda size, _: size == 2**20,
+        "in place": lambda size, placement: (size, placement) == (2**24, "in"),
+    }
+    for name, slow in sizes.items():
+        files, found = _logs(tmp_path, [1, 1, 1.4, 1, 1, 1, 1], slow=slow), int(name == "largest")
+        last = cli("outliers", *files, status=found).out.splitlines()[-1]
+        assert last.startswith(f"{found or 'none'} of 7 files") and "(16M is judged alone)" in last
+        document = json.loads(cli("outliers", *files, "--format", "json", status=found).out)
+        places = [(one["file"][-13:], one["rows_of"]) for one in document["deviations"]]
+        assert places == [("n2.jsonl (n2)", "allreduce, float, sum, 8 ranks, ring, at 16M")] * found
 
 
 def test_logs_that_are_alike_or_too_few(tmp_path: Path) -> None:

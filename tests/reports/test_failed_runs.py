@@ -87,6 +87,44 @@ def test_a_run_that_broke_off_keeps_no_expectation(
         assert ("expectation kept" in out) == (not fails and rule[0] in argv), out
 
 
+def test_a_failed_or_wrong_log_does_not_end_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: `show` ends with 1 and a line if a run failed or has wrong elements, in every form."""
+    log = tmp_path / "run.log"
+    wrong = ROWS[1].replace("0.01  0\n", "0.01  7\n")
+    for text, line in (
+        ("".join([HEAD, *ROWS]), ""),
+        ("".join([HEAD, ROWS[0], wrong]), f"FAILED {log}: wrong elements in 1 row\n"),
+        ("".join([HEAD, *ROWS, ENDS[0], "\n"]), f"FAILED {log}:4: the run failed: {ENDS[0]}\n"),
+    ):
+        log.write_text(text)
+        for more in ([], ["--quiet"], ["--format", "csv"], ["--format", "md"]):
+            assert main(["show", str(log), *more]) == bool(line), more
+            said = capsys.readouterr()
+            out = said.err if "--format" in more else said.out
+            assert out.endswith(line) and out.count("FAILED") == bool(line), more
+
+
+def test_quiet_is_one_line_of_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: `show --quiet` of a log prints its average, else its best figure, and says no more.
+
+    What was inferred from its columns is said without --quiet only.
+    """
+    log = tmp_path / "run.log"
+    for end, line in (
+        ("# Avg bus bandwidth    : 0.0123 \n", "average busbw 0.0123 GB/s, as the log states it"),
+        ("", "highest busbw"),
+    ):
+        log.write_text("".join([HEAD, *ROWS, end]))
+        assert main(["show", str(log), "--ranks", "4", "--quiet"]) == 0
+        said = capsys.readouterr()
+        assert said.out.startswith(line) and len(said.out.splitlines()) == 1
+        assert "taken for" not in said.err
+        assert main(["show", str(log), "--ranks", "4"]) == 0
+        assert capsys.readouterr().err.count("taken for allreduce by its columns") == 1
+
+
 def test_tables_of_several_logs_name_their_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

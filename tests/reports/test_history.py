@@ -204,6 +204,13 @@ def test_one_run_that_differs_alone_is_told(runs: list[str], tmp_path: Path) -> 
     assert "no change in 2 rows over 6 runs" in out and "against the other" not in out
 
 
+def test_few_runs_cannot_tell(runs: list[str]) -> None:
+    """Rule: a history in which no change can show does not say that there is none."""
+    for n, few in ((2, True), (5, True), (6, False)):
+        out = cli("history", *runs[:n]).out
+        assert ("too few runs to tell" in out, "no change" in out) == (few, not few), n
+
+
 def test_every_point_is_in_the_csv(runs: list[str]) -> None:
     """Rule: --format csv has a line a point, with interval and level; stdout has nothing else."""
     out = cli("history", *runs, "--format", "csv", "--fail-slower", "5%", status=1).out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -89,8 +90,37 @@ def test_several_files_begin_with_a_table_of_them(tmp_path: Path) -> None:
     """Rule: each file has a line with its best figure and its state; one file has no such table."""
     good, cut = saved(tmp_path / "good.jsonl", records()), tmp_path / "cut.jsonl"
     cut.write_text(good.read_text()[:-200])
-    out = cli("show", good, cut).out
+    out = cli("show", good, cut, status=1).out
     line = next(line for line in out.splitlines() if line.lstrip().startswith(cut.name))
     assert "GB/s" in line and "run failed or cut" in line
-    assert "2 files" in cli("show", good, cut, "--quiet").out
+    assert "2 files" in cli("show", good, cut, "--quiet", status=1).out
     assert "files; best:" not in cli("show", good).out
+
+
+def test_a_file_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    """Rule: `show` prints what it can read, names the other files on stderr and ends with 2.
+
+    A gate counts them as failed. Without any readable file nothing is printed.
+    """
+    good, empty = saved(tmp_path / "good.jsonl", records()), tmp_path / "empty.log"
+    empty.write_text("")
+    for more in ([], ["--format", "csv"], ["--quiet"]):
+        said = cli("show", empty, good, *more, status=2)
+        assert "ring" in said.out and said.err.count(f"{empty}: the file is empty") == 1, more
+    rule = ["--expect", "time > 0 s"]
+    assert f"FAILED {empty}: the file is empty" in cli("show", empty, good, *rule, status=2).out
+    gate = json.loads(cli("show", empty, good, *rule, "--format", "json", status=2).out)
+    assert gate["broken"] == [f"{empty}: the file is empty"] and not gate["kept"]
+    said = cli("show", empty, tmp_path / "no.log", status=2)
+    assert not said.out and len(said.err.splitlines()) == 2
+
+
+def test_extremes_are_shown_where_they_are_the_spread(tmp_path: Path) -> None:
+    """Rule: least and greatest time of a log without raw times are shown at 80 columns, too."""
+    log = tmp_path / "osu.txt"
+    columns = "Avg Latency(us)  Min Latency(us)  Max Latency(us)  Iterations"
+    log.write_text(
+        f"# OSU MPI Allreduce Latency Test v7.5\n# Size  {columns}\n4 10.05 9.00 11.00 9\n"
+    )
+    out = cli("show", log, "--ranks", "4").out
+    assert "9.00 us" in out and "11.0 us" in out
