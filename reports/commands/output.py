@@ -17,7 +17,7 @@ from busbar.tables import new_table
 from busbar.terminal import make_printable, open_console
 from busbar.units import format_count
 from reports.readers.reading import read
-from reports.records.measurement import Measurement, Note, grouped
+from reports.records.measurement import ENDED_EARLY, Measurement, Note, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -214,21 +214,28 @@ def broken_runs(readings: Sequence[Reading]) -> list[Note]:
 def print_failures(
     paths: Sequence[Path], readings: Sequence[Reading], out: TextIO | None = None
 ) -> int:
-    """Print the files whose run failed or has wrong elements. Returns 1 if there is one."""
+    """Print the files whose run failed or has wrong elements. Returns 1 if there is one.
+
+    A run that stopped early and said why is no failure: it may have been told to (Ctrl-C, --total).
+    """
     wrong = [sum(bool(row.wrong) for row in one.rows) for one in readings]
     for path, count in zip(paths, wrong, strict=True):
         if count:
             text = f"FAILED {path}: wrong elements in {format_count(count, 'row')}"
             print(make_printable(text), file=out)
-    return print_broken(readings, out) | int(any(wrong))
+    failed = [one for one in broken_runs(readings) if not one.text.startswith(ENDED_EARLY)]
+    return _print_failed(failed, out) | int(any(wrong))
 
 
 def print_broken(readings: Sequence[Reading], out: TextIO | None = None) -> int:
     """Print the sources whose run failed, see `broken_runs`. Returns 1 if there is one."""
-    broken = broken_runs(readings)
-    for one in broken:
+    return _print_failed(broken_runs(readings), out)
+
+
+def _print_failed(failed: Sequence[Note], out: TextIO | None = None) -> int:
+    for one in failed:
         print(make_printable(f"FAILED {one}"), file=out)
-    return int(bool(broken))
+    return int(bool(failed))
 
 
 def expect(wanted: Wanted, rows: Sequence[Measurement], readings: Sequence[Reading]) -> int:

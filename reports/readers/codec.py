@@ -28,6 +28,7 @@ from reports.readers import upgrade
 from reports.readers.printable import printable_values
 from reports.readers.text import record_texts
 from reports.records.measurement import (
+    ENDED_EARLY,
     FORMAT,
     STEP,
     Measurement,
@@ -295,7 +296,7 @@ class _Documents:
         self._open_runs.pop(name, None)
         if document["end"] != "complete":
             reason = str(document.get("reason", ""))[:_MOST_REASON]
-            self.note(line, f"the run ended early: {reason}", broken=True)
+            self.note(line, f"{ENDED_EARLY}: {reason}", broken=True)
 
     def _without_end(self, name: str) -> None:
         """Note that a run has no end, if one is missing."""

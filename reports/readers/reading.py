@@ -42,7 +42,7 @@ from reports.readers.text import (
     unlabelled,
     without_cut,
 )
-from reports.records.measurement import Measurement, Note, Reading, Run
+from reports.records.measurement import ENDED_EARLY, Measurement, Note, Reading, Run
 from reports.records.table import Measurements, of_kind
 
 if TYPE_CHECKING:
@@ -82,8 +82,9 @@ def failures(source: str, lines: Iterable[Line], rows: bool) -> list[Note]:
 
 
 def _failure(source: str, line: Line) -> Note:
-    text = line.text.strip().removeprefix("# ")
-    return Note(source, line.number, SAYS + text[:_MOST_QUOTED], broken=True)
+    text = line.text.strip()
+    says, text = (f"{ENDED_EARLY}:", text[len(EARLY) :]) if text.startswith(EARLY) else (SAYS, text)
+    return Note(source, line.number, says + text.removeprefix("# ")[:_MOST_QUOTED], broken=True)
 
 
 def _marked(notes: Sequence[Note], text: str) -> list[Note]:

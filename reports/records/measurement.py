@@ -366,6 +366,10 @@ def listed(value: object) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else ()
 
 
+#: How the note on a record begins whose run stopped before its last row, and said why.
+ENDED_EARLY = "the run ended early"
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """A reader's note on what it skipped or inferred; line 0: no single line.

@@ -90,13 +90,17 @@ def test_a_run_that_broke_off_keeps_no_expectation(
 def test_a_failed_or_wrong_log_does_not_end_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: `show` ends with 1 and a line if a run failed or has wrong elements, in every form."""
+    """Rule: `show` ends with 1 and a line if a run failed or has wrong elements, in every form.
+
+    A run that somebody ended did not fail.
+    """
     log = tmp_path / "run.log"
     wrong = ROWS[1].replace("0.01  0\n", "0.01  7\n")
     for text, line in (
         ("".join([HEAD, *ROWS]), ""),
         ("".join([HEAD, ROWS[0], wrong]), f"FAILED {log}: wrong elements in 1 row\n"),
         ("".join([HEAD, *ROWS, ENDS[0], "\n"]), f"FAILED {log}:4: the run failed: {ENDS[0]}\n"),
+        ("".join([HEAD, *ROWS, "# ended early: interrupted by SIGINT\n"]), ""),
     ):
         log.write_text(text)
         for more in ([], ["--quiet"], ["--format", "csv"], ["--format", "md"]):

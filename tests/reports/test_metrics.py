@@ -133,9 +133,9 @@ def test_times_of_different_things_are_not_compared() -> None:
 def test_expectations_speak_of_them() -> None:
     """Rule: a bound on a bandwidth, a message rate or an overlap is held against its own figure."""
     rows = parse(ALL).rows
-    kept = ("multi*: bandwidth >= 4 GB/s", "1K,multi*: message_rate > 3e6", "iall*: overlap >= 70%")
+    kept = ("mbw*: bandwidth >= 4 GB/s", "1K,mbw*: message_rate > 3e6", "iall*: overlap >= 70%")
     assert not check([rule(text) for text in kept], rows)
-    broken = ("multi*: bandwidth >= 5 GB/s", "multi*: message_rate > 4e6", "iall*: overlap > 80%")
+    broken = ("mbw*: bandwidth >= 5 GB/s", "mbw*: message_rate > 4e6", "iall*: overlap > 80%")
     assert len(check([rule(text) for text in broken], rows)) == 3
 
 

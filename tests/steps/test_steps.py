@@ -288,11 +288,13 @@ def test_records_are_read_by_reports(tmp_path: Path) -> None:
 def test_a_straggler_is_no_base_of_a_speed_up() -> None:
     """Rule: speed-up is relative to ranks that are no stragglers, so it is at most the rank count.
 
-    The mean over all ranks' own times would be 28 ms at least here.
+    The mean over all ranks' own times would be a quarter of the step at least here.
     """
-    slow = ("--compute", "fixed:5", "--straggler", "1:20", "--threads", "4")
+    slow = ("--compute", "fixed:5", "--straggler", "1:40", "--threads", "4")
     (found,) = _records(*TOY, *slow, "--update", "ring")
-    assert (step_of(found).one_rank_s or 1) < 0.02 and step_of(found).stragglers == {"1": 20.0}
+    step = step_of(found)
+    assert step.one_rank_s and step.one_rank_s < (found.time_s or 0) / 5
+    assert step.stragglers == {"1": 40.0}
     one = figures(found)
     assert one is not None and one.efficiency is not None and one.efficiency.value <= 1
 
