@@ -13,6 +13,7 @@ from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.cost import cost, traffic
 from collectives.schedule.layout import Layout
+from collectives.schedule.passes import MOST_SEGMENTS
 from tests.collectives.cases import PAIRS, built, lg
 
 COUNTS = range(2, 34)
@@ -202,7 +203,13 @@ def test_nothing_beats_the_lower_bounds(collective: str, name: str) -> None:
 
 
 def test_the_chain_takes_the_best_segment_count() -> None:
-    """s* minimises (P−2+s)(α + nβ/s), and is what the chain takes where α and β are known."""
+    """s* minimises (P−2+s)(α + nβ/s), and is what the chain takes where α and β are known.
+
+    It is bounded however odd the costs that it is reckoned from.
+    """
+    for beta in (1e308, 1e-308):
+        assert best_segments(3, 1e308, 1e-300, beta) == MOST_SEGMENTS
+    assert best_segments(3, 1e-308, 1e308, 1e-308) == 1
     for n, nbytes, alpha, beta in (
         (8, 2**20, 1e-6, 1e-10),
         (16, 2**24, 5e-6, 1e-9),

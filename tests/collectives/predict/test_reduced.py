@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from collectives.schedule.catalogue import draft, parameters, spec
 from tests.collectives.cases import PAIRS
 from tests.collectives.predict.test_simulation import drafted, uneven
 from tests.command import collectives_main as main
-from tests.conftest import examples
+from tests.conftest import examples, thorough
 
 ALGORITHMS = ("ring", "torus", "hierarchical", "halving_doubling", "tree", "double_tree")
 MILLION = 1 << 20
@@ -118,12 +119,21 @@ def test_cycles_of_steps_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.seconds == pytest.approx(2 * (n - 1) * step, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("text", ["fattree", "torus", "nvswitch"])
+MACHINES = ("fattree", "torus", "nvswitch")
+IN_TURN = [*zip(ALGORITHMS, cycle(MACHINES), strict=False)]
+#: Every rank at its own pace, over long ways, under a tracer: 20 s.
+SLOW = ("double_tree", "torus")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *IN_TURN,
+        *thorough(*(one for one in product(ALGORITHMS, MACHINES) if one not in (*IN_TURN, SLOW))),
+    ],
+)
 def test_memory_is_as_estimated(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
     """What is measured is within the factor that is stated of what a refusal goes by."""
-    if (name, text) == ("double_tree", "torus"):
-        pytest.skip("every rank at its own pace, over long ways, under a tracer: 20 s")
     n = 4096
     estimates: list[float] = []
     monkeypatch.setattr(Effort, "check", lambda self, _: estimates.append(self.nbytes))
