@@ -110,7 +110,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["allreduce", "--frob"], "--frob; see python -m bench.allreduce --help"),
     (["allreduce", "--rank", "4"], "--rank 4; did you mean --ranks?"),
     (["allreduce", "--algoritm=ring"], "did you mean --algorithm?"),
-    (["doctor", "--json"], "unrecognized arguments: --json"),
+    (["doctor", "--jso"], "unrecognized arguments: --jso"),
     (["topology", "check", "--form", "x"], "did you mean --from?"),
     (["collectives", "cost", "--colective", "allreduce"], "did you mean --collective?"),
     (["collectives", "show", "ring", "--minbytes", "1"], "arguments: --minbytes 1; see"),

@@ -82,8 +82,14 @@ class ShowCommand(WordOptions, Command):
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """The options. Raises Unsupported if the first word is neither a command nor a file."""
+        """The options. Raises Unsupported if the first word is neither a command nor a file.
+
+        Also for the words of ``nvidia-smi topo -m``, with the command that prints its matrix.
+        """
         word = argv[0] if argv else ""
+        if "-m" in argv or (word == "topo" and not Path(word).exists()):
+            what = "-m is nvidia-smi's" if "-m" in argv else "topo is nvidia-smi's"
+            raise Unsupported(f"{what}; {program('topology')} alone prints the matrix of topo -m")
         if word and not word.startswith("-") and not Path(word).exists():
             wrong = unknown("command or file", word, TABLE.entries)
             raise Unsupported(f"{wrong}; {program('topology')} FILE shows a file's map")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -33,6 +34,7 @@ from busbar.installation import (
 )
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
+from busbar.options import switch
 from busbar.rooms import owners
 from busbar.start import python
 from busbar.status import FOUND
@@ -293,15 +295,35 @@ class DoctorCommand(Command):
 
     EPILOG = "ok: works; --: not installed, and perhaps not needed; !!: a run would fail."
 
+    json: bool = switch("--json  the findings as one JSON object")
+
     def run(self) -> int:
         """Print all results. Returns 0, or 1 if a check failed."""
         width = shutil.get_terminal_size().columns
         results = []
         for check in CHECKS:
             results.append(check())
-            for line in _lines(results[-1], width):
+            for line in () if self.json else _lines(results[-1], width):
                 print(make_printable(line))
+        if self.json:
+            print(json.dumps(_object(results), indent=1))
         return FOUND if any(check.state is WRONG for check in results) else 0
+
+
+def _object(results: Sequence[Check]) -> dict[str, object]:
+    """The findings for ``--json``: whether a run would work, and every check in its order."""
+    return {
+        "good": all(check.state is not WRONG for check in results),
+        "checks": [
+            {
+                "name": check.name,
+                "status": check.state.name.lower(),
+                "finding": check.text,
+                "remedy": check.remedy,
+            }
+            for check in results
+        ],
+    }
 
 
 def _lines(check: Check, width: int) -> Iterator[str]:

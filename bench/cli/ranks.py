@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Sequence
 from signal import SIGTERM
 
@@ -22,10 +24,13 @@ from busbar.launchers import find_mpirun, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.start import python
 from busbar.status import EARLY, MEANING, RANK_LOST
-from busbar.terminal import print_note
+from busbar.terminal import make_lines_printable, print_note
 from collectives.execution.gpu import take
 from collectives.execution.registry import transports
 from reports.readers.codec import measurements
+
+# Hydra's lines on an error: [mpiexec@host] function (file.c:line): text.
+_INTERNAL = re.compile(r"\[(?:mpiexec|proxy)\S*@[^]]*\] \w+ \(.*\.c:\d+\):")
 
 
 def core_ranks() -> int:
@@ -115,18 +120,32 @@ def _start_on_hosts(
         ranks, library, mpirun, _environment(), options.hosts, options.hostfile
     )
     soft = SOFTLY if "Open MPI" in library and command[0] == mpirun else SIGTERM
-    words = [*command, *python(*module, *options.argv)]
-    ended = child.run(words, env, soft)
+    # Ranks with this option know that --host has been obeyed.
+    words = [*command, *python(*module, *options.argv, "--expected-ranks", str(ranks))]
+    reasons: list[str] = []
+    ended = child.run(words, env, soft, on_line=lambda line: _pass_on(line, reasons))
     if ended.interrupted:
         return 128 + ended.interrupted
     if ended.status in MEANING:
         return ended.status
     where = ", ".join(options.hosts) or f"the hosts of {options.hostfile}"
+    said = "its own lines above say why" if reasons else "it gave no reason"
     print_note(
-        f"{words[0]} on {where} ended with status {ended.status}; its own lines above say why"
+        f"{words[0]} on {where} ended with status {ended.status}; {said}"
         " (docs/launching.md: ranks on several hosts)"
     )
     return RANK_LOST
+
+
+def _pass_on(line: str, reasons: list[str]) -> None:
+    """Print a line of a launcher or its ranks, but not where in its source a launcher failed.
+
+    ``reasons`` gets the lines printed.
+    """
+    if _INTERNAL.match(line) is None:
+        reasons.append(line)
+        sys.stderr.write(make_lines_printable(line))
+        sys.stderr.flush()
 
 
 def _report(records: bytes, why: str, options: RunOptions) -> None:

@@ -144,6 +144,12 @@ def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEED
     wanted = first.ranks or first.expected_ranks or world.size
     if wanted != world.size:
         raise Unsupported(f"--ranks {wanted}, but the launcher started {world.size}")
+    if first.on_hosts and first.expected_ranks is None:
+        flag = "--host" if first.hosts else "--hostfile"
+        raise Unsupported(
+            f"{flag} starts ranks, but a launcher has started these: name the hosts in its options,"
+            " or leave the launcher out"
+        )
     try:
         local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
         set_affinity(first.affinity, local.index(world.rank), len(local))

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.cluster.commands import ENTER, HOSTFILE, PROGRAMS
+from bench.launch.hostfile import from_file
+from busbar.errors import Unsupported
 from busbar.launchers import RANK_STARTERS, find_mpirun
 from busbar.mpi import library_version, load_mpi
 
@@ -66,18 +68,57 @@ def variables(env: Mapping[str, str]) -> dict[str, str]:
     return {**_HYDRA, **_OPEN_MPI, **kept, **_SHARED, **path}
 
 
-def launching(command: list[str], ranks: int) -> list[str]:
+def launching(command: list[str], ranks: int, hosts: Sequence[str] = ()) -> list[str]:
     """The words that start a command on ``ranks`` ranks. Raises Unavailable without an MPI.
 
-    A command that starts ranks itself (`starts_ranks`) is unchanged. One with ``--launches`` starts
-    every launch itself, and gets the number of ranks as an option.
+    A command that starts ranks itself (`starts_ranks`) is unchanged, as is one of Busbar's with
+    ``--host``, ``--hostfile`` or another number of ``--ranks``. One with ``--launches`` starts
+    every launch itself, and gets the number of ranks as an option. Raises Unsupported for a host
+    that is none of ``hosts`` (see `check_hosts`).
     """
     if starts_ranks(command):
+        return command
+    check_hosts(command, hosts)
+    words = _of_busbar(command)
+    named = _values(words, "--host", "-H", "--hostfile")
+    own_ranks = _values(words, "--ranks")[-1:]
+    if named or own_ranks not in ([], [str(ranks)]):
         return command
     if "--launches" in command:
         return [*command, "--ranks", str(ranks)]
     library_version(load_mpi())
     return [find_mpirun(), "-n", str(ranks), *command]
+
+
+def check_hosts(command: Sequence[str], hosts: Sequence[str]) -> None:
+    """Raise Unsupported if Busbar's ``--host`` or ``--hostfile`` names none of ``hosts``."""
+    words = _of_busbar(command)
+    named = [(f"--host {text}", text.split(",")) for text in _values(words, "--host", "-H")]
+    for file in filter(os.path.isfile, _values(words, "--hostfile")):
+        named.append((f"--hostfile {file}", [host for host, _ in from_file(Path(file))]))
+    there = ", ".join(hosts) if len(hosts) < 3 else f"{hosts[0]} to {hosts[-1]}"
+    for where, names in named:
+        for name in names:
+            if name.strip() not in hosts:
+                raise Unsupported(f"{where}: this cluster has no {name.strip()}; it has {there}")
+
+
+def _values(words: Sequence[str], *flags: str) -> list[str]:
+    """The values of an option in a command line, in either of its forms."""
+    values = list[str]()
+    for at, word in enumerate(words):
+        flag, joined, value = word.partition("=")
+        if flag in flags:
+            values.append(value if joined else "".join(words[at + 1 : at + 2]))
+    return values
+
+
+def _of_busbar(command: Sequence[str]) -> Sequence[str]:
+    """The words after the name of Busbar or its module; empty for another program's command."""
+    if Path(command[0]).name == "busbar":
+        return command[1:]
+    module = command[2] if command[1:2] == ["-m"] and len(command) > 2 else ""
+    return command[3:] if module.partition(".")[0] in ("bench", "busbar") else ()
 
 
 def starts_ranks(command: list[str]) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 from bench.cluster import use
 from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making, opening, raised
-from bench.cluster.launchers import launching
+from bench.cluster.launchers import check_hosts, launching
 from bench.cluster.network import Network
 from bench.cluster.running import Cluster, privileges, watched
 from bench.cluster.text import Down
@@ -79,8 +79,12 @@ def plan(wanted: ClusterOptions) -> Iterator[str]:
 
 def _started(wanted: ClusterOptions) -> list[str]:
     ranks = wanted.network.hosts * wanted.ranks_per_host
-    command = list(wanted.command)
-    return command if wanted.once else launching(command, ranks)
+    command, network = list(wanted.command), wanted.network
+    names = [network.name(host) for host in range(network.hosts)]
+    if wanted.once:
+        check_hosts(command, names)
+        return command
+    return launching(command, ranks, names)
 
 
 def _run(wanted: ClusterOptions) -> int:

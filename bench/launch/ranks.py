@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -37,6 +38,10 @@ _LATER_S = 7.0
 _ORDER = (Phase.STARTING, Phase.ROWS, Phase.ENDING)
 # The exit status of ranks with wrong results, which still exit normally.
 _WRONG, _FAILED = 1, RankFailure.exit_status
+# Lines of MPICH's report on ranks that were killed, BAD TERMINATION OF ONE OF YOUR …
+_BANNER = re.compile(
+    rb"\n|=|YOUR APPLICATION TERMINATED|This typically refers to a|Please see the FAQ page"
+)
 
 
 class Peer:
@@ -286,7 +291,8 @@ class RankRun:
     def _pump(self) -> None:
         """Copy the ranks' output to standard output; a launcher hides errors of that.
 
-        Only whole lines are written: standard error may be the same terminal.
+        Only whole lines are written: standard error may be the same terminal. After a signal
+        MPICH's report on killed ranks is left out.
         """
         assert self._launcher.stdout is not None
         source, rest, data = self._launcher.stdout.fileno(), b"", b"\n"
@@ -295,6 +301,9 @@ class RankRun:
             lines, end, rest = (rest + data).rpartition(b"\n") if data else (rest, b"", b"")
             self._early |= EARLY.encode() in lines
             lines += end
+            if self.came:
+                kept = (one for one in lines.splitlines(True) if not _BANNER.match(one))
+                lines = b"".join(kept)
             try:
                 while lines and self._output_lost is None:
                     lines = lines[os.write(1, lines) :]

@@ -117,12 +117,19 @@ class Pace:
         return self._allowed - self.elapsed if self.bounded else float("inf")
 
     def remaining(self) -> float | None:
-        """Estimated seconds until the sweep ends, from the rows so far; None before the first."""
+        """Estimated seconds until the sweep ends, from the rows so far; None before the first.
+
+        A row that takes longer than expected is taken to last as long again as it is late, and the
+        rows after it are expected to be as slow as if it ended now.
+        """
         if not self._granted:
             return None
-        share, now = self._taken / self._granted, self.elapsed - self._begun
-        rest = share * sum(self._limits[self._at + 1 :])
-        rest += max(0.0, share * self._limits[self._at] - now)
+        now, limit = self.elapsed - self._begun, self._limits[self._at]
+        share = self._taken / self._granted
+        late = now - share * limit
+        if late > 0:
+            share = (_FADES * self._taken + now) / (_FADES * self._granted + limit)
+        rest = abs(late) + share * sum(self._limits[self._at + 1 :])
         return rest if self.most is None else min(rest, max(0.0, self.most - self.elapsed))
 
 

@@ -215,7 +215,8 @@ class Session(RunSession):
             for table in tables:
                 self._check_total()
                 self._keeper.say(self._heading(work[table[0]]))
-                results = [self._row(work[at]) for at in table]
+                explained = set[str]()
+                results = [self._row(work[at], explained) for at in table]
                 self._keeper.say(self._footer(work[table[0]], results))
             return
         for table in tables:
@@ -231,10 +232,10 @@ class Session(RunSession):
         self._held.clear()
         self._keeper.say(lines)
 
-    def _row(self, work: PlannedRow) -> Placements:
-        """Measure, keep and print a row."""
+    def _row(self, work: PlannedRow, explained: set[str]) -> Placements:
+        """Measure, keep and print a row; ``explained``: see `shown`."""
         result = self._measured(work)
-        self._keeper.row(result.every, shown(result, self._layout))
+        self._keeper.row(result.every, shown(result, self._layout, explained))
         return result
 
     def _held_lines(self) -> list[str]:
@@ -244,7 +245,9 @@ class Session(RunSession):
             results = [one for one in held.rows.values() if one is not None]
             if results:
                 lines += held.heading
-                lines += [line for one in results for line in shown(one, self._layout)]
+                explained = set[str]()
+                for one in results:
+                    lines += shown(one, self._layout, explained)
                 lines += self._footer(held.first, results)
         return lines
 

@@ -178,8 +178,12 @@ def remarks(
     return [*texts, *transport.remarks]
 
 
-def shown(pair: Placements, layout: TableLayout) -> list[str]:
-    """The lines of a row, and the notes below it."""
+def shown(pair: Placements, layout: TableLayout, explained: set[str]) -> list[str]:
+    """The lines of a row, and the notes below it.
+
+    ``explained``: why rows of this table were skipped, as printed so far; a reason is added to it,
+    and not printed again.
+    """
     lines, first = layout.row(pair), pair.every[0]
     if first.chosen_algorithm:
         chosen = f"{first.chosen_algorithm} over {first.transport}"
@@ -189,7 +193,9 @@ def shown(pair: Placements, layout: TableLayout) -> list[str]:
         one = next(one for one in pair.every if one.skipped == reason)
         alike = len(reasons) == 1 and len(pair.every) == len(pair)
         what = "" if alike else f"{PLACEMENT[one.placement]} "
-        lines.append(f"# skipped {what}at {first.size} B: {reason}")
+        if what + reason not in explained:
+            lines.append(f"# skipped {what}at {first.size} B: {reason}")
+            explained.add(what + reason)
     remarks = (_library_facts, _overlapped, _waits, _causes, _lost)
     lines += [
         f"# {PLACEMENT[one.placement]}: {text}"

@@ -166,14 +166,17 @@ def _of_limit(one: Measurement | None, statistic: str) -> str:
 
 
 def footer(rows: Sequence[Measurement], program: str, statistic: str = "median") -> list[str]:
-    """The lines below the rows: wrong values, and the mean busbw over rows and placements."""
+    """The lines below the rows: wrong values, and the mean busbw over rows and placements.
+
+    The mean is ``N/A`` if no row was measured.
+    """
     timed = [one for one in rows if one.times_s]
     wrong = sum(one.wrong or 0 for one in timed)
     rates = [bandwidths(one, center(one, statistic) or 0.0)[1] / 1e9 for one in timed]
-    mean = sum(rates) / len(rates) if rates else 0.0
+    mean = f"{sum(rates) / len(rates):g}" if rates else "N/A"
     return [
         f"# {'Out of bounds values':<20} : {wrong} {'FAILED' if wrong else 'OK'}",
-        f"# {'Avg bus bandwidth':<20} : {mean:g} ",
+        f"# {'Avg bus bandwidth':<20} : {mean} ",
         "#",
         f"# Collective test concluded: {program}",
     ]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench.cluster import cpu, text
 from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making
-from bench.cluster.launchers import launching, starts_ranks, variables
+from bench.cluster.launchers import check_hosts, launching, starts_ranks, variables
 from bench.cluster.network import Network
 from bench.cluster.use import Use, counters, picture, used
 from bench.timing.clock import VARIABLE, skew
@@ -284,6 +284,23 @@ def test_what_has_several_launches_starts_its_ranks_itself() -> None:
     words = ["python", "-m", "bench.allreduce", "--launches", "3"]
     assert launching(words, 8) == [*words, "--ranks", "8"]
     assert launching(["mpirun", "-n", "2", *words], 8) == ["mpirun", "-n", "2", *words]
+
+
+@pytest.mark.parametrize("words", [["busbar", "step"], ["python3", "-m", "bench.allreduce"]])
+def test_hosts_in_a_command_are_obeyed_or_refused(words: list[str], tmp_path: Path) -> None:
+    """Rule: a command of Busbar with hosts, or other ranks, starts its own ranks on known hosts."""
+    two, hosts = tmp_path / "two", ["host0", "host1", "host2"]
+    two.write_text("host2:1\nhost1\n")
+    for own in (["--ranks", "2", "--host", "host0,host2"], ["--ranks=2", f"--hostfile={two}"],
+                ["--ranks", "2"], ["--ranks", "2,3"]):  # fmt: skip
+        assert launching([*words, *own], 3, hosts) == [*words, *own]
+    assert launching([*words, "--ranks", "3"], 3, hosts)[1:3] == ["-n", "3"]
+    assert launching(["serve", "--host", "::"], 3, hosts)[3:] == ["serve", "--host", "::"]
+    two.write_text("host1\nhost9\n")
+    for own in (["--host", "host0,host9"], ["-H", "host9"], ["--hostfile", str(two)]):
+        for check in (lambda words: launching(words, 3, hosts), lambda w: check_hosts(w, hosts)):
+            with pytest.raises(Unsupported, match="has no host9; it has host0 to host2"):
+                check([*words, "--ranks", "2", *own])
 
 
 @pytest.mark.parametrize("name", ["qualify", "tune", "recipe"])

@@ -63,7 +63,7 @@ class _Rank:
         for place in (p for w in found.order for p in w.targets if p.rank == self.world.rank):
             self.find(place)[:size] = -1
         self.fired.append((past, size, n))
-        return np.full(n, self.seconds[past])
+        return np.full(n, 1e-5 * self.seconds[past])
 
     def choose(self, found: DependenceGraph, cores: int, able: Able = _all_but_read) -> Made:
         maker = Maker(able, self.find, self.make, self.timed)
@@ -131,11 +131,34 @@ def test_a_difference_within_the_noise_changes_nothing(seed: int, share: float) 
             rounds[past] += 1
             slow = 1.5 if past is Past.ALL and rounds[past] % 2 else 1.0
             noise = 1 + 0.01 * random.standard_normal(n)
-            return noise * slow * (share if past is Past.ALL else 1.0)
+            return 1e-5 * noise * slow * (share if past is Past.ALL else 1.0)
 
         maker = Maker(_all_but_read, rank.find, rank.make, timed)
         _, past = with_best_stores(_flow(1, size, OWN), ITEM, 1, world, rank.known, maker)
         assert past is Past.NONE and max(rounds.values()) <= 5
+
+    run(1, body, deadline=60)
+
+
+@pytest.mark.parametrize(
+    ("slow_from", "best", "timings"), [(1, Past.NONE, 1), (4, Past.NONE, 4), (5, Past.ALL, 5)]
+)
+def test_a_trial_ends_where_iterations_take_time_slices(
+    slow_from: int, best: Past, timings: int
+) -> None:
+    """Rule: on a busy machine the trial has a limit; two rounds decide, fewer change nothing."""
+    size, calls = LEAST_BYTES_PER_CORE, list[Past]()
+
+    def timed(plan: Made, n: int) -> Floats:
+        calls.append(plan[1])
+        slow = 1.0 if len(calls) >= slow_from else 1e-5
+        return np.full(n, slow * (0.5 if plan[1] is Past.ALL else 1.0))
+
+    def body(world: InprocWorld) -> None:
+        rank = _Rank(world, size, {})
+        maker = Maker(_all_but_read, rank.find, rank.make, timed)
+        assert with_best_stores(_flow(1, size, OWN), ITEM, 1, world, {}, maker)[1] is best
+        assert len(calls) == timings
 
     run(1, body, deadline=60)
 

@@ -94,7 +94,10 @@ def test_check_says_by_its_status(
     ("argv", "said"),
     [
         (["--frob"], "unrecognized arguments: --frob"),
+        (["-m"], "-m is nvidia-smi's; python -m topology alone prints the matrix of topo -m"),
+        (["topo", "-m"], "topology alone prints the matrix of topo -m"),
         (["--from", "no-such-file"], "no-such-file: cannot be read: No such file"),
+        (["--from", f"{__file__}x"], f"did you mean {__file__}?"),
         (["--from", "check"], "check is a command: it comes first"),
         (["pick", "--from", "REPORT"], "required: -k"),
         (["pick", "-k", "9", "--from", "REPORT"], "9 GPUs wanted, 7 to choose from"),

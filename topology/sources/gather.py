@@ -13,7 +13,7 @@ from pathlib import Path
 
 from busbar.arguments import program
 from busbar.errors import ProbeError
-from busbar.files import decoded, read_some
+from busbar.files import decoded, read_some, similar_name
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.sources.matrix_text import plain
@@ -188,7 +188,8 @@ def _file(name: str) -> Topology:
             return sysfs.read(Path(name))
         return parse(_text(name))
     except OSError as error:
-        raise ProbeError(where, f"cannot be read: {error.strerror or error}") from None
+        meant = "" if name == "-" else similar_name(Path(name))
+        raise ProbeError(where, f"cannot be read: {error.strerror or error}{meant}") from None
     except ProbeError as error:
         raise ProbeError(where, str(error)) from None
 

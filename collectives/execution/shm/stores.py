@@ -7,6 +7,8 @@ All kinds are timed in turn, in at most five rounds. A kind with more non-tempor
 only if it needs less than 0.95 of the time in each round; the trial ends with the first round in
 which none does. So where kinds differ by less than the noise, every launch of the same sizes on the
 same caches has ordinary stores. A program that disturbs a whole trial can still change the choice.
+Where other programs have the cores, an iteration takes as long as the scheduler's time slices. So a
+trial has a time limit; the rounds until then decide if there are two, else stores are ordinary.
 """
 
 from __future__ import annotations
@@ -34,6 +36,9 @@ MOST_BYTES_PER_CORE = 256 << 20
 _GAIN = 0.95
 # Rounds of a trial. A kind must be better in each, so that noise alone changes nothing.
 _ROUNDS = 5
+# Fewest rounds that decide when time is up, and the limit: seconds at least, and bytes per second
+# and core at which all rounds would just end in time.
+_FEWEST, _LEAST_S, _SLOWEST = 2, 1.0, 2e9
 # If less of the bytes goes to a rank's own memory, `Past.OTHERS` is as good as `Past.ALL`.
 _OWN_SHARE = 0.2
 
@@ -99,11 +104,8 @@ def with_best_stores(
     try:
         plans = {past: to.build(some, past) for past in choices}
         n = _iterations(nbytes * share)
-        rounds: list[list[float]] = []
-        number: int | None = None
-        while number is None:
-            rounds.append([_seconds(world, to.timed(plan, n)) for plan in plans.values()])
-            number = _best(rounds)
+        most = _ROUNDS * len(plans) * n * nbytes * share / (_SLOWEST * cores)
+        number = _tried(lambda past: to.timed(plans[past], n), choices, world, max(_LEAST_S, most))
     finally:
         for memory, before in kept:
             memory[:] = before
@@ -111,16 +113,37 @@ def with_best_stores(
     return to.build(graph, best) if share < 1 else plans[best]
 
 
-def _best(rounds: Sequence[Sequence[float]]) -> int | None:
+def _tried(
+    timed: Callable[[Past], Floats], choices: Sequence[Past], world: World, most: float
+) -> int:
+    """Time the kinds of stores in rounds, for ``most`` seconds; returns the number of the best.
+
+    Every rank gets the same: the limit counts iterations of the slowest rank.
+    """
+    rounds, spent = list[list[float]](), 0.0
+    while True:
+        seconds = list[float]()
+        for past in choices:
+            if spent > most:
+                return (_best(rounds, 1) or 0) if len(rounds) >= _FEWEST else 0
+            slowest = world.combine(timed(past), "max")
+            seconds.append(_settled(slowest))
+            spent += float(slowest.sum())
+        rounds.append(seconds)
+        if (number := _best(rounds)) is not None:
+            return number
+
+
+def _best(rounds: Sequence[Sequence[float]], enough: int = _ROUNDS) -> int | None:
     """The number of the kind of stores to use; None if more rounds are needed, five at most.
 
     ``rounds``: for each round the seconds of each kind, from the fewest non-temporal stores to the
-    most.
+    most. ``enough``: how many rounds decide.
     """
     best = 0
     for kind in range(1, len(rounds[0])):
         if all(seconds[kind] < _GAIN * seconds[best] for seconds in rounds):
-            if len(rounds) < _ROUNDS:
+            if len(rounds) < enough:
                 return None
             best = kind
     return best
@@ -153,7 +176,6 @@ def _iterations(nbytes: float) -> int:
     return int(max(3, min(200, (512 << 20) / nbytes)))
 
 
-def _seconds(world: World, mine: Floats) -> float:
-    """The median time of the slowest rank in the second half, when the caches have settled."""
-    slowest = world.combine(mine, "max")
-    return float(np.median(slowest[len(mine) // 2 :]))
+def _settled(slowest: Floats) -> float:
+    """The median time of the second half of the iterations, when the caches have settled."""
+    return float(np.median(slowest[len(slowest) // 2 :]))

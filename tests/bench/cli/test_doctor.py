@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,28 @@ def test_what_is_in_the_way_is_the_exit_status(
     assert lines[0].split() == ["ok", "a", "b"] and lines[1].startswith("!!  open files")
     assert lines[-1].endswith(f"-> {remedy}")
     assert all(len(line) <= 80 for line in lines[:-1])
+
+
+def test_findings_are_one_object(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: --json prints every check, its status and remedy as one object, and nothing else.
+
+    The exit status is that of the text.
+    """
+    bad = Check("open files", CheckStatus.WRONG, "too few", "raise ulimit -n")
+    fine, absent = Check("a", CheckStatus.GOOD, "\x1b b"), Check("c", CheckStatus.ABSENT, "none")
+    for checks, good in (((fine, absent), True), ((fine, bad), False)):
+        monkeypatch.setattr(doctor, "CHECKS", [lambda one=one: one for one in checks])
+        assert command("doctor")(["--json"]) == (not good)
+        shown = capsys.readouterr()
+        found = json.loads(shown.out)
+        assert found["good"] is good and not shown.err
+        assert [(one["name"], one["finding"], one["remedy"]) for one in found["checks"]] == [
+            (check.name, check.text, check.remedy) for check in checks
+        ]
+        statuses = [one["status"] for one in found["checks"]]
+        assert statuses == ["good", "absent" if good else "wrong"]
 
 
 def test_a_driver_without_its_libraries_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

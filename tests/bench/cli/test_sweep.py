@@ -290,6 +290,18 @@ def test_a_run_without_any_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "every row" not in err
 
 
+@pytest.mark.parametrize("order", ["algorithm", "size"])
+def test_a_reason_that_holds_for_a_table_is_one_line(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a table says once why its rows were skipped, and has no average of no rows."""
+    monkeypatch.setattr(bench.run.rows.Bench, "_refusal", lambda *_: "there is no such type")
+    sweep = f"--ranks 2 -b 1K -e 4K -n 1 -A ring,tree --order {order}"
+    out = good(on_threads("allreduce", sweep))
+    assert out.count("# skipped at 1024 B: there is no such type\n") == 2  # of two tables
+    assert out.count("skipped") == 2 == out.count("# Avg bus bandwidth    : N/A \n")
+
+
 def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
     """Rule: --out and -J hold every row with its raw times, and only the allowed environment."""
     files = [tmp_path / name for name in ("a.jsonl", "a.json", "a.csv")]

@@ -74,20 +74,30 @@ def test_a_hostfile_of_another_mpi_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ended", "status", "said"),
-    [(255, RANK_LOST, "on a, b ended with status 255; its own lines above say why"), (2, 2, "")],
+    ("ended", "reason", "status", "said"),
+    [
+        (255, "", RANK_LOST, "on a, b ended with status 255; it gave no reason"),
+        (255, "ssh: no a\n", RANK_LOST, "ended with status 255; its own lines above say why"),
+        (2, "", 2, ""),
+    ],
 )
 def test_a_launcher_that_fails_on_hosts_is_one_line(
-    ended: int, status: int, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Rule: a status that is the launcher's own gets a line of ours, and one of our statuses."""
+    ended: int, reason: str, status: int, said: str, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Rule: a status that is the launcher's own gets a line of ours, and one of our statuses.
+
+    The reason that a launcher gives is passed on, where in its source it failed is not.
+    """
     mpirun = tmp_path / "mpirun"
-    mpirun.write_text(f"#!/bin/sh\nexit {ended}\n")
+    inner = "[mpiexec@a] ui_cmd_cb (/src/pmi.c:51): Launch proxy failed.\n"
+    mpirun.write_text(f"#!/bin/sh\nprintf '{reason}{inner}' >&2\nexit {ended}\n")
     mpirun.chmod(0o755)
     options = parse(["--ranks", "2", "--host", "a,b"], "allreduce")
     assert _start_on_hosts(["bench.allreduce"], 2, options, "MPICH 5", str(mpirun)) == status
     err = capfd.readouterr().err
-    assert said in err and err.count("\n") == bool(said)
+    assert said in err and err.startswith(reason)
+    assert err.count("\n") == bool(said) + bool(reason)
 
 
 def test_a_stuck_row_is_explained() -> None:

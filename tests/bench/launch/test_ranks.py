@@ -124,7 +124,7 @@ def test_output_is_handed_on_in_whole_lines(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "read", lambda *_: next(pieces))
     monkeypatch.setattr(os, "write", lambda _, data: written.append(data) or len(data))
     pipe = SimpleNamespace(stdout=SimpleNamespace(fileno=lambda: 0))
-    run = SimpleNamespace(_launcher=pipe, _early=False, _output_lost=None)
+    run = SimpleNamespace(_launcher=pipe, _early=False, _output_lost=None, came=0)
     starter.RankRun._pump(cast("Any", run))
     monkeypatch.undo()
     assert written == [b"# a\n", b"# ended early: b\n", b"# c"] and run._early
@@ -259,6 +259,21 @@ def test_a_signal_to_one_rank_is_a_signal_to_the_run(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(starter, "_REPORTS_S", 0.5)
     status, run = _run("", [LISTENS, ROWS + "line.send(signalled=15); time.sleep(60)"])
     assert (status, run.why) == (143, "interrupted by SIGTERM (rank 1)")
+
+
+def test_a_signal_before_the_first_row_leaves_no_banner(capfd: pytest.CaptureFixture[str]) -> None:
+    """Rule: MPICH's report on ranks that Ctrl-C ended is no news; other lines are passed on."""
+    banner = (
+        f"\n{'=' * 9}\n=   BAD TERMINATION OF ONE\n{'=' * 9}\nYOUR APPLICATION TERMINATED WITH\n"
+    )
+    ends = f"os.write(1, {banner.encode() + b'# a row'!r} + bytes([10])), os._exit(15)"
+    own = (
+        f"signal.signal(15, lambda *_: ([one.kill() for one in started], {ends})); "
+        "os.kill(os.getppid(), 2); time.sleep(60)"
+    )
+    status, run = _run(own, ["time.sleep(60)"])
+    assert (status, run.why) == (130, "interrupted by SIGINT")
+    assert capfd.readouterr().out == "# a row\n"
 
 
 def test_output_that_cannot_be_written_ends_the_run(run: Run) -> None:

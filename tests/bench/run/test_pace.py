@@ -60,7 +60,10 @@ def test_rows_that_keep_to_their_time_make_a_sweep_that_does(
 
 
 def test_what_is_left_is_told_as_rows_have_gone() -> None:
-    """Rule: a sweep that takes half of its time so far will; a slow one is told as slow."""
+    """Rule: a sweep that takes half of its time so far will; a slow one is told as slow.
+
+    An estimate that was wrong grows while its row goes on.
+    """
     for share in (0.5, 3.0):
         clock = Clock()
         pace = Pace([10.0, 20.0, 30.0], clock=clock)
@@ -72,8 +75,16 @@ def test_what_is_left_is_told_as_rows_have_gone() -> None:
         assert pace.remaining() == pytest.approx(50 * share)
         clock.now += 5 * share  # within a row
         assert pace.remaining() == pytest.approx(45 * share)
-        clock.now += 50 * share  # which takes longer than the one before it let hope
+        clock.now += 15 * share  # all that the row before it let hope
         assert pace.remaining() == pytest.approx(30 * share)
+        clock.now += 16 * share  # 28 s of limits, of which the last one fades, took 44 shares
+        assert pace.remaining() == pytest.approx((16 + 30 * 44 / 28) * share)
+        pace.begin()
+        late = []
+        for _ in range(3):
+            clock.now += 60 * share
+            late.append(pace.remaining() or 0.0)
+        assert late == sorted(late) and late[0] < late[-1] - 100 * share
 
 
 def test_a_given_number_of_iterations_is_not_limited() -> None:

@@ -148,6 +148,7 @@ def test_mpi_and_shared_memory(mpi: Mpi, run: Run, tmp_path: Path) -> None:
         (*pairs, "--transport", "mpi", "--out", str(file)),
         (*pairs, *shm, "-b", "1", "-f", "16384"),
         (*pairs, "--ranks", "3"),
+        (*pairs, "--ranks", str(ranks), "--host", "a"),
         (*begun, *once, "-d", "int32"),
     )
     for one, lines in zip(done, (9, 6), strict=False):
@@ -158,10 +159,11 @@ def test_mpi_and_shared_memory(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     assert "messages/s" in done[0].stdout
     refused = f"--ranks 3, but the launcher started {ranks}"
     assert done[2].returncode == 2 and refused in done[2].stderr
-    found = table_rows(done[3].stdout)
-    assert done[3].returncode == 0 and len(found) == 12, done[3].stderr
+    assert done[3].returncode == 2 and "a launcher has started these" in done[3].stderr
+    found = table_rows(done[4].stdout)
+    assert done[4].returncode == 0 and len(found) == 12, done[4].stderr
     assert all(row[8] in ("0", "N/A") for row in found)
-    assert done[3].stdout.count(" %, exposed ") >= 12
+    assert done[4].stdout.count(" %, exposed ") >= 12
     records = measurements(file.read_text())
     assert {r.algorithm for r in records} == {"two_sided", "put", "get"}
     shown = read(file).rows
