@@ -117,6 +117,10 @@ class Moves:
         """The moves that a rank sends or receives."""
         return self.where((self.src == rank) | (self.dst == rank))
 
+    def pairs(self, nranks: int) -> NDArray[np.int64]:
+        """The number of each move's pair of ranks: sender x ``nranks`` + receiver."""
+        return self.src.astype(np.int64) * nranks + self.dst
+
     def remote(self) -> Moves:
         """The moves between different ranks."""
         return self.where(self.src != self.dst)
