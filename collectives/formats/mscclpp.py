@@ -238,15 +238,15 @@ class _Reader:
             kind = self._text(refs, "access_channel_type")
             for id in self._numbers(refs, "remote_buffer_ids", len(remote) - 1):
                 buffers.setdefault(kind, []).append(remote[id])
-        fields, head = [], self.where
+        operations, head = [], self.where
         for number, operation in enumerate(self._list(block, "ops")):
             self.count += 1
             if self.count > _MOST_OPERATIONS:
                 raise self._fail(f"more than {_MOST_OPERATIONS} operations")
             name = self._text(operation, "name")
             self.where = f"{head}, operation {number} ({name})"
-            fields.append(self._operation(name, operation, gpu, own, buffers))
-        return tuple(fields)
+            operations.append(self._operation(name, operation, gpu, own, buffers))
+        return tuple(operations)
 
     def _operation(
         self,

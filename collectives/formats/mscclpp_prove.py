@@ -466,8 +466,8 @@ def prove(plan: ExecutionPlan) -> PlanProof:
     """
     for gpu, tb, number, operation in plan.operations():
         if operation.unproven:
-            place = f"gpu {gpu}, threadblock {tb}, operation {number} ({operation.name})"
-            raise Unsupported(f"{place} is not proven: {operation.unproven}")
+            node = _Node(gpu, tb, number, operation)
+            raise Unsupported(f"{node} is not proven: {operation.unproven}")
     plan = _refined(plan)
     where = layout(plan)
     orders = _Orders(plan)

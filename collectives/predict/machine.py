@@ -436,6 +436,11 @@ class RankRoutes:
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
 
 
+def table_router(table: Ids) -> Router:
+    """A router that looks routes up by sender and receiver in ``table[src, dst]``."""
+    return lambda src, dst: table[src, dst]
+
+
 class Weights(NamedTuple):
     """Relative times of accesses that caches serve, if ranks share memory.
 

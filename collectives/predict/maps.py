@@ -27,19 +27,18 @@ from collectives.predict.machine import (
     BufferDependentRates,
     Costs,
     Curve,
-    Ids,
     LinkClassifier,
     LinkCosts,
     Links,
     Machine,
     Network,
-    Numbers,
     RankClasses,
     Weights,
     build_rank_classes,
     distance,
     one_class,
     rank_classes_of,
+    table_router,
 )
 from topology.model.measured import SMALLEST, SWEPT, Swept, expected, first, matrix, swept
 from topology.model.topology import Device, Kind, Topology
@@ -412,13 +411,10 @@ class _Wires:
         table = np.full((nranks, nranks, longest), NO_LINK, np.int32)
         for pair, route in self.routes.items():
             table[pair][: len(route)] = route
-
-        def router(src: Numbers, dst: Numbers) -> Ids:
-            return table[src, dst]
-
         tail, head, rate, latency = np.array(self.columns, float).reshape(-1, 4).T
         links = Links(tail.astype(np.int32), head.astype(np.int32), rate, latency)
-        return Network(name, nranks, len(self.nodes), links, router, names=tuple(self.nodes))
+        names = tuple(self.nodes)
+        return Network(name, nranks, len(names), links, table_router(table), names=names)
 
 
 def _from_routes(

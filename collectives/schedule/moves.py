@@ -47,10 +47,10 @@ _COLUMNS = ("src", "dst", "src_buffer", "src_chunk", "dst_buffer", "dst_chunk", 
 
 
 class _Column:
-    """A column of `Moves` by its name."""
+    """A column of `Moves`, which is a row of its table."""
 
-    def __init__(self, name: str) -> None:
-        self._row = _COLUMNS.index(name)
+    def __init__(self, row: int) -> None:
+        self._row = row
 
     def __get__(self, moves: Moves, owner: type[Moves]) -> Column:
         column: Column = moves.table[self._row]
@@ -88,13 +88,7 @@ class Moves:
             )
 
     # Columns: ranks that send and receive, buffers and first chunks read and written, chunks moved.
-    src = _Column("src")
-    dst = _Column("dst")
-    src_buffer = _Column("src_buffer")
-    src_chunk = _Column("src_chunk")
-    dst_buffer = _Column("dst_buffer")
-    dst_chunk = _Column("dst_chunk")
-    count = _Column("count")
+    src, dst, src_buffer, src_chunk, dst_buffer, dst_chunk, count = map(_Column, range(7))
 
     @property
     def reduce(self) -> NDArray[np.bool_]:

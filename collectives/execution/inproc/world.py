@@ -95,11 +95,7 @@ class InprocWorld:
         stack = np.stack([np.asarray(v) for v in self.exchange(values.copy())])
         if how == "rank0":
             return np.asarray(stack[0])
-        if how == "avg":
-            return np.asarray(stack.mean(axis=0))
-        if how == "sum":
-            return np.asarray(stack.sum(axis=0))
-        return np.asarray(stack.min(axis=0) if how == "min" else stack.max(axis=0))
+        return np.asarray(getattr(stack, "mean" if how == "avg" else how)(axis=0))
 
     def barrier(self) -> None:
         """See `World.barrier`; RankFailure when the deadline passes or another rank failed."""
@@ -182,7 +178,6 @@ class _Shared:
         self.acks = Mailbox(size, deadline)
         self.words = Mailbox(size, deadline)
         self.alarms: list[SimpleQueue[tuple[int, str]]] = [SimpleQueue() for _ in range(size)]
-        self.parent = parent
         self.groups: list[_Shared] = []
         if parent is not None:
             parent.groups.append(self)
