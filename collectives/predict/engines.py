@@ -191,12 +191,9 @@ def _overlap(first: Amounts, busy: Amounts) -> bool:
     return bool(len(busy) and (first < busy - EXACT * np.abs(busy)).any())
 
 
-@dataclass
 class _Lockstep:
-    problem: Problem
-    most: float
-
-    def __post_init__(self) -> None:
+    def __init__(self, problem: Problem, most: float) -> None:
+        self.problem, self.most = problem, most
         self.known: dict[tuple[int, bytes], _Move] = {}
         self.remembered_bytes = 0
         self.together: dict[int, Amounts] = {}
@@ -366,10 +363,9 @@ class _Walk:
                 cycle = moves[again:]
                 times = (end - self._number) // len(cycle)
                 together = self._engine.cycle(cycle, times) if times else None
-                if together is not None:
-                    self._apply(together, times * len(cycle))
                 moves, seen = [], {}
                 if together is not None:
+                    self._apply(together, times * len(cycle))
                     continue
             moves.append(move)
             self._apply(move, 1)
