@@ -95,7 +95,10 @@ class InprocWorld:
         stack = np.stack([np.asarray(v) for v in self.exchange(values.copy())])
         if how == "rank0":
             return np.asarray(stack[0])
-        return np.asarray(getattr(stack, "mean" if how == "avg" else how)(axis=0))
+        if how == "avg":
+            return np.asarray(stack.mean(axis=0))
+        ufunc = {"sum": np.add, "min": np.minimum, "max": np.maximum}[how]
+        return np.asarray(ufunc.reduce(stack, axis=0))
 
     def barrier(self) -> None:
         """See `World.barrier`; RankFailure when the deadline passes or another rank failed."""
