@@ -12,7 +12,7 @@ from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option
 from busbar.terminal import open_console
-from busbar.units import MOST_RANKS, parse_ranks
+from busbar.units import MOST_RANKS, parse_ranks, sweep_sizes
 from collectives.formats.load import is_file, load_layout
 from collectives.schedule.catalogue import (
     algorithm,
@@ -24,6 +24,7 @@ from collectives.schedule.catalogue import (
 )
 from collectives.schedule.layout import Layout
 
+_MOST_SIZES = 256
 _NAME = (
     "an algorithm, with parameters as in chain:segments=4; or a composition like halving+ring; or a"
     " file of MSCCL or MSCCL++"
@@ -87,6 +88,14 @@ class SchedulesOptions(ScheduleOptions):
     """The options that select schedules of one, several or all algorithms."""
 
     name: str = option(f"NAME  {_NAME}; or several with commas between, or all")
+
+
+def sizes_between(low: int, high: int, factor: float | None) -> list[int]:
+    """The sizes of a sweep (factor 2 for None). Raises Unsupported for too many."""
+    sizes = sweep_sizes(low, high, factor=factor, step=None)
+    if len(sizes) > _MOST_SIZES:
+        raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
+    return sizes
 
 
 def parse_rank_count(text: str, most: int = MOST_RANKS) -> int:

@@ -20,9 +20,15 @@ from busbar.units import (
     format_seconds,
     format_size_argument,
     parse_size,
-    sweep_sizes,
 )
-from collectives.commands.command import SchedulesOptions, pairs, parse_rank_count, show, width
+from collectives.commands.command import (
+    SchedulesOptions,
+    pairs,
+    parse_rank_count,
+    show,
+    sizes_between,
+    width,
+)
 from collectives.formats.load import is_file
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
     from collectives.predict.interface import CollectivePredictor
 
 _MOST_RANKS = 1 << 20
-_MOST_SIZES = 256
 # The width of a cell in characters.
 _CELL = 9
 
@@ -120,10 +125,7 @@ def _sizes(options: CostCommand) -> list[int]:
         low = min(low, high)
     if low < 1:
         raise Unsupported(f"-b {options.minbytes}: at least 1 byte")
-    sizes = sweep_sizes(low, high, factor=options.stepfactor, step=None)
-    if len(sizes) > _MOST_SIZES:
-        raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
-    return sizes
+    return sizes_between(low, high, options.stepfactor)
 
 
 _LEGEND = (

@@ -23,8 +23,10 @@ from collectives.commands.command import (
     show,
     width,
 )
+from collectives.formats.convert import proven
 from collectives.formats.load import build, draft, is_file, prove_file
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
+from collectives.schedule.layout import Layout
 from collectives.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -145,33 +147,29 @@ class VerifyCommand(SchedulesOptions, Command):
 
     def _verify_names(self) -> int:
         """Prove algorithms; returns exit status 1 if a schedule is wrong."""
-        from collectives.schedule.verify import verify
-
         options, name, parameters = self.algorithm()
         table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
         status = 0
         counts = parse_ranks(options.ranks)
         for collective, each in pairs(options, name):
             what = spec(collective)
-            proven, refused, failed = [], [], ""
+            ranks, refused, failed = [], [], ""
             for nranks in counts:
                 roots = {min(options.root, nranks - 1), nranks - 1} if what.rooted else {0}
                 try:
                     for root in sorted(roots):
                         schedule = build(collective, each, nranks, root=root, **parameters)
-                        for in_place in (False, True)[: 1 + what.in_place]:
-                            verify(schedule, what, root=root, in_place=in_place)
-                    proven.append(nranks)
+                        proven(schedule, Layout.of(schedule, what, root))
+                    ranks.append(nranks)
                 except Unsupported as error:
                     refused.append((nranks, str(error)))
                 except ScheduleError as error:
                     failed, status = f"{nranks} ranks: {error}", 1
                     break
-            if not proven and not failed and name != "all":
+            if not ranks and not failed and name != "all":
                 raise Unsupported(refused[-1][1])
-            table.add_row(
-                collective, each, _spans(proven), failed or _spans([n for n, _ in refused])
-            )
+            others = failed or _spans([n for n, _ in refused])
+            table.add_row(collective, each, _spans(ranks), others)
         show(table)
         return status
 

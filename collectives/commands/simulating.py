@@ -23,9 +23,8 @@ from busbar.units import (
     format_seconds,
     parse_ranks,
     parse_size,
-    sweep_sizes,
 )
-from collectives.commands.command import ScheduleOptions, show
+from collectives.commands.command import ScheduleOptions, show, sizes_between
 from collectives.formats.load import draft, is_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from collectives.schedule.spec import Collective
 
 _MOST_RANKS = 1 << 20
-_MOST_SIZES = 256
 _SHOWN_LINKS = 5
 
 
@@ -210,10 +208,7 @@ def _sizes(options: SimulateCommand) -> list[int]:
             raise Unsupported("-e goes with --sweep b")
         return [size]
     top = max(size, 1 << 30) if options.maxbytes is None else parse_size(options.maxbytes)
-    sizes = sweep_sizes(size, top, factor=options.stepfactor, step=None)
-    if len(sizes) > _MOST_SIZES:
-        raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
-    return sizes
+    return sizes_between(size, top, options.stepfactor)
 
 
 def _grown(options: SimulateCommand, text: str) -> list[_Case]:

@@ -66,7 +66,7 @@ class _Memory:
         edge = self.begins[ids[1:]] | self.begins[source[1:]]
         breaks = (np.diff(ids) != 1) | (np.diff(source) != 1) | edge
         cuts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(ids)]
-        return [slice(a, b) for a, b in pairwise(cuts) if b > a]
+        return [slice(a, b) for a, b in pairwise(cuts)]
 
     def where(self, buffer: int, chunk: int, count: int, into: list[Local]) -> tuple[Ids, Span]:
         """The slots and elements where the data of a run of slots lies now.

@@ -203,46 +203,43 @@ class _Converter:
         written = {access.write for access in self.accesses}
         copies: list[tuple[int, int, int, int]] = []
         for gpu in range(self.algorithm.ngpus):
-            outputs = self.layout.chunks(gpu, Buffer.OUT).tolist()
-            for i, chunk in enumerate(outputs):
-                self._name(gpu, self.memory.at[gpu, "o"][i], chunk, Buffer.OUT, i)
+            for i, chunk in enumerate(self.layout.chunks(gpu, Buffer.OUT).tolist()):
+                slot = self.memory.at[gpu, "o"][i]
+                self.numbers[slot, chunk] = self._add(gpu, Slot(Buffer.OUT, i), chunk)
             self.free |= {slot: i for i, slot in enumerate(self.memory.at[gpu, "s"])}
-            inputs = self.layout.chunks(gpu, Buffer.IN).tolist()
-            for i, chunk in enumerate(inputs):
+            for i, chunk in enumerate(self.layout.chunks(gpu, Buffer.IN).tolist()):
                 slot = self.memory.at[gpu, "i"][i]
                 self.holds[slot] = chunk
                 if (slot, chunk) in self.numbers or slot in written or self.staged:
                     copies.append((gpu, i, slot, chunk))
                 else:
-                    self._name(gpu, slot, chunk, Buffer.IN, i)
+                    self.numbers[slot, chunk] = self._add(gpu, Slot(Buffer.IN, i), chunk)
         for gpu, i, slot, chunk in copies:
-            source = len(self.slots)
-            self.slots.append(_Place(gpu, Slot(Buffer.IN, i), chunk))
+            source = self._add(gpu, Slot(Buffer.IN, i), chunk)
             self._move(self.levels.book(source), self._slot(gpu, slot, chunk))
         return len(copies)
 
-    def _name(self, gpu: int, slot: int, chunk: int, buffer: Buffer, at: int) -> int:
-        self.numbers[slot, chunk] = len(self.slots)
-        self.slots.append(_Place(gpu, Slot(buffer, at), chunk))
+    def _add(self, gpu: int, slot: Slot, chunk: int) -> int:
+        """Add a slot of the schedule; returns its number."""
+        self.slots.append(_Place(gpu, slot, chunk))
         return len(self.slots) - 1
 
     def _slot(self, gpu: int, slot: int, chunk: int) -> int:
         """The schedule's slot for a vector chunk that the file keeps in its slot ``slot``."""
-        if (slot, chunk) in self.numbers:
-            return self.numbers[slot, chunk]
-        if slot in self.free:
-            at = self.free.pop(slot)
-            self.room[gpu][at] = chunk
-            return self._name(gpu, slot, chunk, Buffer.SCRATCH, at)
-        fresh = self._fresh(gpu, chunk)
-        self.numbers[slot, chunk] = fresh
-        return fresh
+        if (slot, chunk) not in self.numbers:
+            if slot in self.free:
+                at = self.free.pop(slot)
+                self.room[gpu][at] = chunk
+                number = self._add(gpu, Slot(Buffer.SCRATCH, at), chunk)
+            else:
+                number = self._fresh(gpu, chunk)
+            self.numbers[slot, chunk] = number
+        return self.numbers[slot, chunk]
 
     def _fresh(self, gpu: int, chunk: int) -> int:
         """Add a scratch slot that the file does not have; returns its number."""
         self.room[gpu].append(chunk)
-        self.slots.append(_Place(gpu, Slot(Buffer.SCRATCH, len(self.room[gpu]) - 1), chunk))
-        return len(self.slots) - 1
+        return self._add(gpu, Slot(Buffer.SCRATCH, len(self.room[gpu]) - 1), chunk)
 
     def _move(self, read: Booking, write: int, *, reduce: bool = False, behind: int = -1) -> int:
         if self.copied:

@@ -7,7 +7,7 @@ threadblocks that access the same chunk. Orders that the runtime keeps anyway ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -76,11 +76,10 @@ class _GpuBuilder:
         key: _Key,
         kind: str,
         move: Move,
-        reads: Iterable[tuple[int, int]],
-        writes: Iterable[tuple[int, int]],
+        reads: Sequence[tuple[int, int]],
+        writes: Sequence[tuple[int, int]],
     ) -> None:
         """Add a step that reads and writes chunks, and waits for all conflicting steps."""
-        reads, writes = list(reads), list(writes)
         block = self.blocks.setdefault(key, _Block(len(self.blocks)))
         waits = self._waits(key, block, reads, writes)
         source, target = move.from_slot, move.to_slot
@@ -147,13 +146,10 @@ def _pieces(moves: Moves) -> list[Move]:
     joined = unit if left & came else moves.joined()
     pieces = []
     for move in joined:
-        source, target, count = move.from_slot, move.to_slot, move.from_slot.count
-        for at in range(0, count, _MOST_COUNT):
-            n = min(_MOST_COUNT, count - at)
-            read = Slot(source.buffer, source.chunk + at, n)
-            pieces.append(
-                move._replace(from_slot=read, to_slot=Slot(target.buffer, target.chunk + at, n))
-            )
+        for at in range(0, move.from_slot.count, _MOST_COUNT):
+            n = min(_MOST_COUNT, move.from_slot.count - at)
+            read, write = (Slot(s.buffer, s.chunk + at, n) for s in (move.from_slot, move.to_slot))
+            pieces.append(move._replace(from_slot=read, to_slot=write))
     return pieces
 
 
@@ -186,11 +182,8 @@ def _add_step(
         key = _Key(recv=m.src, chan=m.from_slot.chunk % channels)
         write = chunks(m.dst, m.to_slot)
         # In an addition the slot that is added to is both source and target.
-        if m.reduce:
-            own = m._replace(from_slot=m.to_slot)
-            gpus[m.dst].add(key, "rrc", own, write, write)
-        else:
-            gpus[m.dst].add(key, "r", m._replace(from_slot=m.to_slot), (), write)
+        kind, read = ("rrc", write) if m.reduce else ("r", [])
+        gpus[m.dst].add(key, kind, m._replace(from_slot=m.to_slot), read, write)
 
 
 def export(
@@ -219,8 +212,7 @@ def export(
         _add_step(gpus, _pieces(moves), channels, in_place)
     made = []
     for rank, gpu in enumerate(gpus):
-        counts = (len(where.chunks(rank, buffer)) for buffer in (Buffer.IN, Buffer.OUT))
-        chunks = dict(zip(BUFFERS, (*counts, len(schedule.scratch_chunks(rank))), strict=True))
+        chunks = {BUFFERS[buffer]: len(where.chunks(rank, buffer)) for buffer in Buffer}
         made.append(Gpu(rank, chunks, gpu.threadblocks()))
     return Algorithm(
         name=_title(schedule, what.name),

@@ -34,30 +34,17 @@ class Effect(NamedTuple):
 
 
 _AFTER, _ALL = "after", "all"
+_CONTROL = ("nop", "barrier", "signal", "wait", "rlxsignal", "rlxwait")
 #: Operations that can be proven. Others (pipeline, semaphores, multicast) are only read and shown.
 EFFECTS: Mapping[str, Effect] = MappingProxyType(
     {
-        "nop": Effect(control=True),
-        "barrier": Effect(control=True),
-        "signal": Effect(control=True),
-        "wait": Effect(control=True),
-        "rlxsignal": Effect(control=True),
-        "rlxwait": Effect(control=True),
-        "put": Effect(),
-        "get": Effect(),
-        "copy": Effect(),
-        "re": Effect(),
-        "res": Effect(),
-        "rre": Effect(),
-        "rres": Effect(),
-        "ppkt": Effect(writes_packets=_ALL),
+        **dict.fromkeys(_CONTROL, Effect(control=True)),
+        **dict.fromkeys(("put", "get", "copy", "re", "res", "rre", "rres"), Effect()),
+        **dict.fromkeys(("ppkt", "cpkt"), Effect(writes_packets=_ALL)),
         "rppkt": Effect(reads_packets=_ALL, writes_packets=_ALL),
-        "cpkt": Effect(writes_packets=_ALL),
         "upkt": Effect(reads_packets=_ALL),
         "repkt": Effect(reads_packets=_AFTER),
-        "respkt": Effect(reads_packets=_AFTER, writes_packets=_AFTER),
-        "recpkt": Effect(reads_packets=_AFTER, writes_packets=_AFTER),
-        "recspkt": Effect(reads_packets=_AFTER, writes_packets=_AFTER),
+        **dict.fromkeys(("respkt", "recpkt", "recspkt"), Effect(False, _AFTER, _AFTER)),
     }
 )
 
@@ -238,15 +225,15 @@ class _Reader:
             kind = self._text(refs, "access_channel_type")
             for id in self._numbers(refs, "remote_buffer_ids", len(remote) - 1):
                 buffers.setdefault(kind, []).append(remote[id])
-        fields, head = [], self.where
+        operations, head = [], self.where
         for number, operation in enumerate(self._list(block, "ops")):
             self.count += 1
             if self.count > _MOST_OPERATIONS:
                 raise self._fail(f"more than {_MOST_OPERATIONS} operations")
             name = self._text(operation, "name")
             self.where = f"{head}, operation {number} ({name})"
-            fields.append(self._operation(name, operation, gpu, own, buffers))
-        return tuple(fields)
+            operations.append(self._operation(name, operation, gpu, own, buffers))
+        return tuple(operations)
 
     def _operation(
         self,

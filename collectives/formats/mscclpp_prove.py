@@ -14,11 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
 
 import numpy as np
 
 from busbar.errors import ScheduleError, Unsupported
+from collectives.formats.convert import proven
 from collectives.formats.mscclpp import EFFECTS, Chunks, ExecutionPlan, PlanOperation, is_packet
 from collectives.formats.proof import (
     ChunkMemory,
@@ -32,12 +32,12 @@ from collectives.formats.proof import (
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.verify import verify
 
 #: The most operations and moved chunks of a proof, which keeps a bit set per operation.
 _MOST_NODES, _MOST_MOVED = 1 << 14, 1 << 17
 _PAIRED = ("put", "get", "ppkt")
 _RELAXED = ("rlxsignal", "rlxwait")
+_Reached = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,7 @@ class _Orders:
             elif EFFECTS[operation.name].control:
                 control = self._add(node, control if control >= 0 else synced)
                 for peer, which in operation.peers:
-                    to = operation.name in ("signal", "rlxsignal")
-                    if to:
+                    if operation.name in ("signal", "rlxsignal"):
                         self.signals[gpu, peer, which].append(control)
                     else:
                         self.waits[peer, gpu, which].append(control)
@@ -167,7 +166,7 @@ class _Orders:
             rest = ", which waits for ".join([*circle[1:4], circle[0]])
             raise ScheduleError(f"{circle[0]}: deadlock: it waits for {rest}") from None
 
-    def reached(self, order: list[int]) -> tuple[list[int], list[int]]:
+    def reached(self, order: list[int]) -> _Reached:
         """For each operation the bit sets of its predecessors: by strong orders, and by all."""
         certain, at_all = [0] * len(order), [0] * len(order)
         for v in order:
@@ -184,6 +183,8 @@ class _Memory:
     def __init__(self, plan: ExecutionPlan, where: Layout) -> None:
         self.plan = plan
         self.chunks = ChunkMemory([gpu.chunks for gpu in plan.gpus], where, plan.inplace)
+        #: The gpu of each slot.
+        self.home = {slot: gpu for (gpu, _), slots in self.chunks.at.items() for slot in slots}
         self.kinds: dict[int, set[bool]] = defaultdict(set)
 
     def slots(self, node: _Node, chunks: Chunks, packet: bool) -> list[int]:
@@ -256,9 +257,9 @@ def _packets(orders: _Orders) -> set[int]:
     return set(writers)
 
 
-def _races(orders: _Orders, order: list[int], packets: set[int]) -> None:
+def _races(orders: _Orders, order: list[int], reached: _Reached, packets: set[int]) -> None:
     """Raise ScheduleError if nothing orders two accesses to a slot, one of them a write."""
-    certain, at_all = orders.reached(order)
+    certain, at_all = reached
     place = {v: n for n, v in enumerate(order)}
     accesses: dict[int, list[tuple[int, bool]]] = defaultdict(list)
     for v in order:
@@ -279,24 +280,23 @@ def _races(orders: _Orders, order: list[int], packets: set[int]) -> None:
                     )
 
 
-def _ends(orders: _Orders, order: list[int], packets: set[int], memory: _Memory) -> None:
+def _ends(
+    orders: _Orders, order: list[int], reached: _Reached, packets: set[int], memory: _Memory
+) -> None:
     """Raise ScheduleError if a gpu may finish while another gpu still uses its memory.
 
     A gpu's last operations must come after other gpus' reads from it and, by a strong order, after
     their writes to it. Packets in scratch are not checked, since they are no result.
     """
-    certain, at_all = orders.reached(order)
+    certain, at_all = reached
     known: dict[int, list[int]] = {gpu.id: [0, 0] for gpu in orders.plan.gpus}
     for v, node in enumerate(orders.nodes):
         known[node.gpu][0] |= certain[v] | 1 << v
         known[node.gpu][1] |= at_all[v] | 1 << v
-    home = {
-        slot: gpu for (gpu, letter), slots in memory.chunks.at.items() for slot in slots if letter
-    }
     for v in order:
         for reads, writes in orders.nodes[v].pieces:
             for slot in {*reads, *writes} - packets:
-                gpu = home[slot]
+                gpu = memory.home[slot]
                 seen = known[gpu][0 if slot in writes else 1]
                 if not seen >> v & 1:
                     verb = "written to" if slot in writes else "read from"
@@ -310,18 +310,14 @@ class _Run:
     """Executes the plan on symbolic values in one order, and records its moves."""
 
     def __init__(self, plan: ExecutionPlan, where: Layout, memory: _Memory) -> None:
-        self.plan, self.layout, self.memory = plan, where, memory.chunks
+        self.plan, self.layout, self.memory, self.home = plan, where, memory.chunks, memory.home
         self.holds: dict[int, Value] = {}
         # The schedule's slot for each slot of the plan; another one after another chunk is written.
         self.ours: dict[int, tuple[int, Slot]] = {}
         self.named: dict[tuple[int, int], tuple[int, Slot]] = {}
         self.room: list[list[int]] = [[] for _ in plan.gpus]
-        self.home: dict[int, int] = {}
         self.moves: list[Move] = []
         for gpu in plan.gpus:
-            for letter in ("o", "i", "s"):
-                for slot in self.memory.at[gpu.id, letter]:
-                    self.home[slot] = gpu.id
             out = where.chunks(gpu.id, Buffer.OUT).tolist()
             for n, (slot, chunk) in enumerate(zip(self.memory.at[gpu.id, "o"], out, strict=False)):
                 self.named[slot, chunk] = gpu.id, Slot(Buffer.OUT, n)
@@ -470,8 +466,8 @@ def prove(plan: ExecutionPlan) -> PlanProof:
     """
     for gpu, tb, number, operation in plan.operations():
         if operation.unproven:
-            place = f"gpu {gpu}, threadblock {tb}, operation {number} ({operation.name})"
-            raise Unsupported(f"{place} is not proven: {operation.unproven}")
+            node = _Node(gpu, tb, number, operation)
+            raise Unsupported(f"{node} is not proven: {operation.unproven}")
     plan = _refined(plan)
     where = layout(plan)
     orders = _Orders(plan)
@@ -484,16 +480,16 @@ def prove(plan: ExecutionPlan) -> PlanProof:
             _fill(node, memory)
     packets = _packets(orders)
     order = orders.order()
-    _races(orders, order, packets)
-    _ends(orders, order, packets, memory)
+    reached = orders.reached(order)
+    _races(orders, order, reached, packets)
+    _ends(orders, order, reached, packets, memory)
     run = _Run(plan, where, memory)
     for v in order:
         run.do(orders.nodes[v])
     run.check_result()
     schedule = run.schedule()
     try:
-        for in_place in (False, True)[: 1 + where.spec.in_place]:
-            verify(schedule, where.spec, root=where.root, in_place=in_place)
+        proven(schedule, where)
     except ScheduleError as error:
         raise Unsupported(f"it is right, but has no schedule here: {error}") from None
     return PlanProof(where, schedule, tuple(_notes(plan, orders)))
@@ -506,5 +502,5 @@ def _notes(plan: ExecutionPlan, orders: _Orders) -> Iterator[str]:
         a, b, _ = idle[0]
         yield f"{len(idle)} channels have signals that nobody waits for, as gpu {a}'s to gpu {b}"
     sizes = {gpu.chunks["s"] for gpu in plan.gpus}
-    if any(a != b for a, b in pairwise(sorted(sizes))):
+    if len(sizes) > 1:
         yield f"gpus have unlike scratch: {sorted(sizes)} chunks"

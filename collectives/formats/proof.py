@@ -309,9 +309,10 @@ class ChunkMemory:
         for gpu, chunks in enumerate(declared):
             out = self._fresh(len(self.holds(gpu, "o")))
             position = dict(zip(self.holds(gpu, "o"), out, strict=True)) if in_place else {}
-            taken = [position.get(c, -1) for c in self.holds(gpu, "i")]
             self.at[gpu, "o"] = out
-            self.at[gpu, "i"] = [a if a >= 0 else self._fresh(1)[0] for a in taken]
+            self.at[gpu, "i"] = [
+                position[c] if c in position else self._fresh(1)[0] for c in self.holds(gpu, "i")
+            ]
             self.at[gpu, "s"] = self._fresh(chunks["s"])
 
     def _fresh(self, n: int) -> list[int]:

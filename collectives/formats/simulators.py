@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.schedule.layout import Layout, Slots
-from collectives.schedule.moves import Buffer
+from collectives.schedule.layout import Layout, carried_elements
 from collectives.schedule.schedule import Schedule
 
 Column = NDArray[np.int64]
@@ -40,16 +39,11 @@ class Turn:
 
 def _messages(schedule: Schedule, where: Layout, part: int) -> Column:
     """All moves in the order of steps, a column each; rows: step, src, dst, bytes, reduce, tag."""
-    slots = Slots(where)
-    ranks = range(schedule.nranks)
-    before = np.concatenate([where.bounds(r, b, part) for b in Buffer for r in ranks])
-    first = slots.first + np.arange(slots.first.size).reshape(slots.first.shape)
+    carried = carried_elements(where, part)
     tables = []
     for number, step in enumerate(schedule.steps):
         m = step.moves().joined()
-        at = first[m.src_buffer, m.src] + m.src_chunk
-        nbytes = before[at + m.count] - before[at]
-        tables.append(np.stack([np.full(len(m), number), m.src, m.dst, nbytes, m.reduce]))
+        tables.append(np.stack([np.full(len(m), number), m.src, m.dst, carried(m), m.reduce]))
     every = np.concatenate([np.empty((5, 0), np.int64), *tables], axis=1)
     every = every[:, every[3] > 0]
     pair = every[1] * schedule.nranks + every[2]

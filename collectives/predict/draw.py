@@ -102,7 +102,7 @@ def _lines(machine: Network, result: SimulationResult) -> tuple[Points, NDArray[
 def draw_loads(machine: Network, result: SimulationResult, title: str, path: Path) -> None:
     """Draw the machine, its cables coloured by the share of the time that they are busy.
 
-    Raises what `checked` does, and Unsupported for a machine with too many cables.
+    Raises what `check_figure` does, and Unsupported for a machine with too many cables.
     """
     checked(path)
     from matplotlib.collections import LineCollection
@@ -175,7 +175,7 @@ def draw_scaling(
     """Draw a sweep: time and busbw. ``points``: (algorithm, ranks or bytes, seconds, bytes/s).
 
     ``over``: "n" if points are by ranks, "b" if by bytes; ``title``: what was swept, and where.
-    Raises what `checked` does.
+    Raises what `check_figure` does.
     """
     checked(path)
     from matplotlib.figure import Figure

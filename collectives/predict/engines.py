@@ -102,10 +102,7 @@ class TimedStage:
     @cached_property
     def starts(self) -> Numbers:
         """The index in `ends` at which each rank class begins."""
-        rank = self.ends[0]
-        return (
-            np.flatnonzero(np.concatenate([[True], rank[1:] != rank[:-1]])) if len(rank) else rank
-        )
+        return np.flatnonzero(np.diff(self.ends[0], prepend=-1))
 
 
 @dataclass(frozen=True)
@@ -194,12 +191,9 @@ def _overlap(first: Amounts, busy: Amounts) -> bool:
     return bool(len(busy) and (first < busy - EXACT * np.abs(busy)).any())
 
 
-@dataclass
 class _Lockstep:
-    problem: Problem
-    most: float
-
-    def __post_init__(self) -> None:
+    def __init__(self, problem: Problem, most: float) -> None:
+        self.problem, self.most = problem, most
         self.known: dict[tuple[int, bytes], _Move] = {}
         self.remembered_bytes = 0
         self.together: dict[int, Amounts] = {}
@@ -369,10 +363,9 @@ class _Walk:
                 cycle = moves[again:]
                 times = (end - self._number) // len(cycle)
                 together = self._engine.cycle(cycle, times) if times else None
-                if together is not None:
-                    self._apply(together, times * len(cycle))
                 moves, seen = [], {}
                 if together is not None:
+                    self._apply(together, times * len(cycle))
                     continue
             moves.append(move)
             self._apply(move, 1)
@@ -492,13 +485,10 @@ class _Free:
         src, dst = s.src[rows], s.dst[rows]
         origin = np.where(self.posted[src] >= self.posted[dst], src, dst)
         begin = self.posted[origin] + s.latency[rows]
-        gained = np.zeros((len(rows), len(PARTS)))
-        gained[:, 0], gained[:, 1], gained[:, 2] = (
-            timed.post[origin],
-            s.latency[rows],
-            timed.wire[rows],
+        wire = timed.wire[rows]
+        gained = np.stack(
+            [timed.post[origin], s.latency[rows], wire, now - begin - wire, np.zeros(len(rows))], 1
         )
-        gained[:, 3] = now - begin - timed.wire[rows]
         # Written backwards, so that of several messages at one time the first counts, as in
         # lockstep. With a slack, messages are in order of arrival, and the last one counts.
         turn = slice(None, None, None if self.slack else -1)

@@ -141,7 +141,7 @@ def _is_several(parts: Sequence[Moves], nranks: int) -> bool:
         return False
     if len(parts) == 1 and np.bincount(parts[0].src).max() == 1:
         return False
-    pair = np.concatenate([m.src.astype(np.int64) * nranks + m.dst for m in parts])
+    pair = np.concatenate([m.pairs(nranks) for m in parts])
     pair.sort()
     return bool((pair[1:] == pair[:-1]).any())
 

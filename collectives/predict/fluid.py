@@ -45,7 +45,7 @@ def compute_fair_rates(links: Ids | Numbers, load: Amounts, cap: Amounts, rate: 
     least = np.empty(len(rate))
     while len(row):
         # Entries are ordered by row; `first`: where each remaining row begins.
-        first = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+        first = np.flatnonzero(np.diff(row, prepend=-1))
         left = row[first]
         share = free[link] / np.bincount(link, load, len(rate))[link]
         tight = np.minimum.reduceat(share, first)

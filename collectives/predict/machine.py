@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -379,29 +379,25 @@ class RankRoutes:
 
     def total(self, values: Amounts) -> Amounts:
         """The sum of the links' values for every message; equal for equal routes."""
-        return self._each(np.append(values, 0.0), lambda on_route: on_route.sum(axis=1))
+        return self._each(values, 0.0, lambda on_route: on_route.sum(axis=1))
 
     def least(self, values: Amounts) -> Amounts:
         """The minimum of the links' values for every message; the greatest float without links."""
         most = np.finfo(float).max
-        return self._each(
-            np.append(values, most), lambda on_route: on_route.min(axis=1, initial=most)
-        )
+        return self._each(values, most, lambda on_route: on_route.min(axis=1, initial=most))
 
-    def _each(self, values: Amounts, of: Callable[[Amounts], Amounts]) -> Amounts:
-        # NO_LINK is the last of the values.
-        results = np.empty(len(self))
+    def _each(
+        self, values: NDArray[Any], none: Any, of: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> NDArray[Any]:
+        values = np.append(values, none)  # NO_LINK is the last of the values.
+        results = np.empty(len(self), values.dtype)
         for block in message_slices(len(self)):
             results[block] = of(values[self.table(block)])
         return results
 
     def hashes(self, values: Hashes) -> Hashes:
         """The sum of the links' values for every message, modulo 2⁶⁴."""
-        seen = np.append(values, np.uint64(0))
-        sums = np.empty(len(self), np.uint64)
-        for block in message_slices(len(self)):
-            sums[block] = seen[self._links[block]].sum(axis=1, dtype=np.uint64)
-        return sums
+        return self._each(values, np.uint64(0), lambda on_route: on_route.sum(axis=1))
 
     def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
         """The sum of the messages' weights for every link.
@@ -438,6 +434,11 @@ class RankRoutes:
 # A router takes senders and receivers. It returns their routes: a table of link numbers, with one
 # row per message in the order of the route (see `RankRoutes.table`), or a `RankRoutes`.
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
+
+
+def table_router(table: Ids) -> Router:
+    """A router that looks routes up by sender and receiver in ``table[src, dst]``."""
+    return lambda src, dst: table[src, dst]
 
 
 class Weights(NamedTuple):

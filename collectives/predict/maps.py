@@ -27,19 +27,18 @@ from collectives.predict.machine import (
     BufferDependentRates,
     Costs,
     Curve,
-    Ids,
     LinkClassifier,
     LinkCosts,
     Links,
     Machine,
     Network,
-    Numbers,
     RankClasses,
     Weights,
     build_rank_classes,
     distance,
     one_class,
     rank_classes_of,
+    table_router,
 )
 from topology.model.measured import SMALLEST, SWEPT, Swept, expected, first, matrix, swept
 from topology.model.topology import Device, Kind, Topology
@@ -48,8 +47,8 @@ from topology.sources.gather import gather
 _ABOUT = ("mpi_library", "mpi_threads", "transport", "kernel", "arch")
 
 
-def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:
-    """Fit costs to a measured map; ``source``: SHA-256 of its file, for `Costs.sources`.
+def fit_map(topology: Topology, *again: Topology) -> Costs:
+    """Fit costs to a measured map; the `Costs.sources` are left empty.
 
     The sweep is fitted. A map without one gives the line through its latency and bandwidth, with a
     note. ``again``: maps of repeated measurements of the same ranks; their sweeps are further
@@ -62,9 +61,8 @@ def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:
     else:
         links = costs_from_two_points(topology)
         notes.append(
-            "no sweep of sizes: lines through one latency and one bandwidth, additions taken "
-            "as free"
-            " (measure again with --sweep 16M)"
+            "no sweep of sizes: lines through one latency and one bandwidth, additions taken as"
+            " free (measure again with --sweep 16M)"
         )
     if not links:
         raise Unsupported("nothing was measured between ranks in it; see topology measure --sweep")
@@ -85,7 +83,7 @@ def fit_map(topology: Topology, source: str = "", *again: Topology) -> Costs:
         len(ranks),
         topology.get("pairs_at_once") is False,
         str(topology.get("transport") or ""),
-        (source,) if source else (),
+        (),
         tuple(notes),
         about,
         tuple(tuple("" if a == b else find.of(a, b) for b in ranks) for a in ranks),
@@ -238,11 +236,10 @@ def _assumed_link(alpha: float, rate: float, latency: str, bandwidth: str) -> Li
 def _network(topology: Topology | None) -> tuple[float, str]:
     """One rank's share of the rates of the node's network ports; 100 Gbit/s if none states one."""
     if topology is not None:
-        rates = [nic.number("net_rate") for nic in topology.of(Kind.NIC)]
-        known = [rate for rate in rates if rate]
-        ranks = len(topology.gpus) or 1
+        known = [rate for nic in topology.of(Kind.NIC) if (rate := nic.number("net_rate"))]
         if known:
-            return sum(known) / max(ranks, len(known)), "a rank's share of the network ports"
+            ranks = max(len(topology.gpus), len(known))
+            return sum(known) / ranks, "a rank's share of the network ports"
     return _NETWORK_RATE, "100 Gbit/s assumed"
 
 
@@ -255,9 +252,8 @@ def _rate(classes: RankClasses, name: str, topology: Topology) -> tuple[float, s
         for j, b in enumerate(devices)
         if i != j and classes.table[i, j] == at
     ]
-    measured = [topology.pair(a, b, "bandwidth") for a, b in pairs]
-    known = [float(rate) for rate in measured if isinstance(rate, int | float) and rate > 0]
-    if known:
+    measured = [_number(topology, a, b, "bandwidth") for a, b in pairs]
+    if known := [rate for rate in measured if rate and rate > 0]:
         return median(known), "measured"
     rates = [rate for a, b in pairs if (rate := expected(topology, a, b))]
     return (min(rates), "link rates of the topology") if rates else None
@@ -342,7 +338,7 @@ def _together(maps: Sequence[tuple[str, Topology]]) -> Costs:
                 what = f"{fact.replace('_', ' ')} {again.get(fact)}"
                 raise Unsupported(f"{other}: {what}, but {topology.get(fact)} in {name}")
     try:
-        costs = fit_map(topology, "", *(again for _, again in others))
+        costs = fit_map(topology, *(again for _, again in others))
     except (Unsupported, ValueError) as error:
         raise Unsupported(f"{name}: {error}") from None
     paths = [Path(one) for one, _ in maps]
@@ -415,13 +411,10 @@ class _Wires:
         table = np.full((nranks, nranks, longest), NO_LINK, np.int32)
         for pair, route in self.routes.items():
             table[pair][: len(route)] = route
-
-        def router(src: Numbers, dst: Numbers) -> Ids:
-            return table[src, dst]
-
         tail, head, rate, latency = np.array(self.columns, float).reshape(-1, 4).T
         links = Links(tail.astype(np.int32), head.astype(np.int32), rate, latency)
-        return Network(name, nranks, len(self.nodes), links, router, names=tuple(self.nodes))
+        names = tuple(self.nodes)
+        return Network(name, nranks, len(names), links, table_router(table), names=names)
 
 
 def _from_routes(
@@ -451,14 +444,14 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ne
         if rate is None or delay is None:
             raise Unsupported(f"{name}: nothing was measured from {a.id} to {b.id}")
         both = _number(topology, a.id, b.id, "bandwidth_both")
+        pair = frozenset((a.id, b.id))
         wires.routes[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
-        measured[wires.routes[i, j][0]] = frozenset((a.id, b.id)), "trip"
-        swap = frozenset((a.id, b.id)), "swap"
-        if sweep.beta(swap, 1.0) or (both is not None and both < 2 * rate):
+        measured[wires.routes[i, j][0]] = pair, "trip"
+        if sweep.beta((pair, "swap"), 1.0) or (both is not None and both < 2 * rate):
             middle = f"{min(i, j)}|{max(i, j)}"
             shared = wires.link(middle, middle, "both", both or 2 * rate, 0.0)
             wires.routes[i, j].append(shared)
-            measured[shared] = swap
+            measured[shared] = pair, "swap"
     network = wires.machine(name, len(places))
     if not sweep:
         return network

@@ -35,6 +35,7 @@ from collectives.predict.machine import (
     close_gaps,
     join_hops,
     message_slices,
+    table_router,
 )
 from collectives.predict.maps import network_from_file
 from collectives.schedule.catalogue import check_parameter, parse
@@ -268,22 +269,11 @@ def full(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Network:
     """A full mesh: every two ranks have a cable of their own."""
     if not 1 <= n <= _MOST_FULL:
         raise Unsupported(f"full: n={n}; from 1 to {_MOST_FULL} places are fully connected")
-    a, b = np.divmod(np.arange(n * n), n)
-    links = Links(
-        a.astype(np.int32),
-        b.astype(np.int32),
-        np.full(n * n, gbs * GB),
-        np.full(n * n, latency_us * 1e-6),
-    )
-    apart = a != b
-    number: Ids = np.where(apart, np.cumsum(apart) - 1, NO_LINK).astype(np.int32)
-    links = Links(*(column[apart] for column in vars(links).values()))
-
-    def router(src: Numbers, dst: Numbers) -> Ids:
-        route: Ids = number[src * n + dst][:, None]
-        return route
-
-    return Network(f"full {n}", n, n, links, router)
+    apart = ~np.eye(n, dtype=bool)
+    a, b = (end.astype(np.int32) for end in np.nonzero(apart))
+    links = Links(a, b, np.full(len(a), gbs * GB), np.full(len(a), latency_us * 1e-6))
+    number = np.where(apart, np.cumsum(apart).reshape(n, n) - 1, NO_LINK).astype(np.int32)
+    return Network(f"full {n}", n, n, links, table_router(number[:, :, None]))
 
 
 # NVLinks of a DGX-1 with V100s between GPUs a < b (NVIDIA's DGX-1 white paper; nvidia-smi topo -m).
@@ -327,11 +317,8 @@ def dgx1(
         path = route(src, dst)
         table[src, dst, : len(path)] = path
 
-    def router(src: Numbers, dst: Numbers) -> Ids:
-        return table[src, dst]
-
     names = (*(f"GPU{i}" for i in range(8)), *(f"PCIe{i}" for i in range(4)), "CPU0", "CPU1")
-    return Network("dgx1", 8, 14, links, router, names=names)
+    return Network("dgx1", 8, 14, links, table_router(table), names=names)
 
 
 def _checked(kind: str, gpus: int, nodes: int) -> int:
@@ -559,7 +546,7 @@ def dragonfly(
 
 
 Parameters = Mapping[str, object]
-# What makes a kind of network, and what completes its parameters for a number of ranks.
+# What makes a kind of network, and the parameters for a number of ranks where none are given.
 Generator = tuple[Callable[..., Network], Callable[[int, Parameters], Parameters]]
 
 
@@ -568,24 +555,24 @@ def _nothing(n: int, parameters: Parameters) -> Parameters:
 
 
 def _line(n: int, parameters: Parameters) -> Parameters:
-    return {} if "n" in parameters else {"n": n}
+    return {"n": n}
 
 
 def _square(n: int, parameters: Parameters) -> Parameters:
     side = next(d for d in range(int(n**0.5), 0, -1) if n % d == 0)
-    return {} if "grid" in parameters else {"grid": (n // side, side)}
+    return {"grid": (n // side, side)}
 
 
 def _two_levels(n: int, parameters: Parameters) -> Parameters:
     """Parameters with about as many leaf switches as ranks on each of them."""
     leaf = 1 << ((n - 1).bit_length() + 1) // 2
-    return {} if "down" in parameters else {"down": (n,) if n <= 2 else (leaf, -(-n // leaf))}
+    return {"down": (n,) if n <= 2 else (leaf, -(-n // leaf))}
 
 
 def _nodes(n: int, parameters: Parameters) -> Parameters:
     gpus = parameters.get("gpus", 8)
     assert isinstance(gpus, int)
-    return {} if "nodes" in parameters else {"nodes": -(-n // max(1, gpus))}
+    return {"nodes": -(-n // max(1, gpus))}
 
 
 def _balanced(n: int, parameters: Parameters) -> Parameters:
@@ -649,7 +636,7 @@ def build_network(text: str, nranks: int) -> Network:
         if "float" in _kind(known, key):
             _check_rate(text, key, value)
     common = {key: float(parameters.pop(key, 0.0)) for key in _COMMON}  # type: ignore[arg-type]
-    network = make(**{**parameters, **complete(nranks, parameters)})
+    network = make(**{**complete(nranks, parameters), **parameters})
     if common["add_gbs"]:
         network = network.adding(1e-9 / common["add_gbs"])
     overhead = common["overhead_us"] * 1e-6

@@ -239,7 +239,7 @@ def _latency_us(
     base, intra = BASE_US[algorithm][p], HOP_US[inside][algorithm][p]
     # With one rank per node no other hop hides the network's latency, as in a tree.
     inter = HOP_US["net"]["tree" if each == 1 else algorithm][p]
-    between = (system.nodes).bit_length() - 1
+    between = system.nodes.bit_length() - 1
     if algorithm == "ring":
         return base + _ring_us(system, collective, p, graph, intra, inter)
     if algorithm == "tree":

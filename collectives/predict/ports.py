@@ -109,8 +109,6 @@ class _Chunks:
     ) -> None:
         n = schedule.nranks
         each = [spec.size(n, size, itemsize).elements for size in sizes]
-        if spec.unit is Unit.NOTHING:
-            each = [1] * len(sizes)
         self._itemsize = itemsize
         self._elements = np.array(each, float)[:, None]
         self._split = max(1, schedule.nchunks // max(1, spec.parts(n)))
@@ -137,13 +135,13 @@ def chunk_bytes(spec: Collective, nranks: int, nchunks: int, nbytes: float) -> f
 
     The simulator and the bandwidth term use these, so that equal chunks stay equal at every size;
     `_Chunks` has the whole elements that ranks send.
-
-    A token of a collective that moves no data (a barrier) is one byte.
     """
-    parts = spec.parts(nranks)
-    if spec.unit is Unit.NOTHING:
-        return parts / max(1, nchunks)
-    return nbytes / spec.total(nranks) * parts / max(1, nchunks)
+    return part_bytes(spec, nranks, nbytes) * spec.parts(nranks) / max(1, nchunks)
+
+
+def part_bytes(spec: Collective, nranks: int, nbytes: float) -> float:
+    """Bytes of a part, fractions included; 1 if the collective moves no data (a barrier)."""
+    return 1.0 if spec.unit is Unit.NOTHING else nbytes / spec.total(nranks)
 
 
 def _classes(machine: Machine) -> RankClasses:

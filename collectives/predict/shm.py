@@ -18,7 +18,7 @@ messages to it, copies. Ranks that share a core run on it one at a time.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -391,17 +391,12 @@ def _arrived(
     rank: int, receives: Sequence[Receive], boxes: dict[tuple[int, int], deque[float]]
 ) -> bool:
     """True if all messages of a step have been posted."""
-    wanted: dict[int, int] = defaultdict(int)
-    for receive in receives:
-        wanted[receive.peer] += 1
+    wanted = Counter(receive.peer for receive in receives)
     return all(len(boxes[peer, rank]) >= count for peer, count in wanted.items())
 
 
 def _local(moves: Sequence[Local], scale: float, own: Rates, mail: float) -> float:
     return sum(own.call + 2 * move.span.size * scale * own.own(mail) for move in moves)
-
-
-Key = tuple[int, int, bool]
 
 
 class SharedMemoryPredictor(CollectivePredictor):
@@ -416,7 +411,7 @@ class SharedMemoryPredictor(CollectivePredictor):
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self._rates = rates_by_class(machine.costs)
-        self._planned: dict[Key, _Planned] = {}
+        self._planned: dict[tuple[int, int, bool], _Planned] = {}
 
     def refusal(self, operation: Operation) -> str:
         """See `CollectivePredictor.refusal`."""

@@ -16,9 +16,9 @@ from collectives.predict.engines import PARTS, Clocks, Problem, TimedStage, run_
 from collectives.predict.flows import classes_of, flows_of, separate_classes, stages_of, traffic_of
 from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
 from collectives.predict.machine import Amounts, Network
-from collectives.predict.ports import chunk_bytes
+from collectives.predict.ports import chunk_bytes, part_bytes
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.spec import Collective, Unit
+from collectives.schedule.spec import Collective
 
 #: The slack that is used for at least MOST_EXACT messages and shared links on their routes; a
 #: message counts as so many links.
@@ -57,8 +57,7 @@ def buffer_bytes(spec: Collective, nranks: int, nbytes: float) -> float:
     most = max(
         len(spec.inputs(nranks, r, 0)) + len(spec.outputs(nranks, r, 0)) for r in range(nranks)
     )
-    part = 1.0 if spec.unit is Unit.NOTHING else nbytes / spec.total(nranks)
-    return max(1.0, most * part / 2)
+    return max(1.0, most * part_bytes(spec, nranks, nbytes) / 2)
 
 
 def check_effort(

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.schedule.layout import Elements, Layout, Slots
-from collectives.schedule.moves import Buffer, Moves
+from collectives.schedule.layout import Elements, Layout, carried_elements
+from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule, Step, runs_of
 from collectives.schedule.spec import Collective
 
@@ -88,16 +88,12 @@ def _alone(m: Moves, n: int) -> bool:
     """True if every pair of ranks has at most one move in the step, so that no moves are joined."""
     if len(m) == 0 or np.bincount(m.src).max() == 1:
         return True
-    return n <= _TABLED and int(np.bincount(_pairs(m, n)).max()) == 1
-
-
-def _pairs(m: Moves, n: int) -> NDArray[np.int64]:
-    return m.src.astype(np.int64) * n + m.dst
+    return n <= _TABLED and int(np.bincount(m.pairs(n)).max()) == 1
 
 
 def _messages(m: Moves, n: int, packed: bool, alone: bool) -> tuple[Ranks, Ranks]:
     if packed and not alone:
-        src, dst = np.divmod(np.unique(_pairs(m, n)), n)
+        src, dst = np.divmod(np.unique(m.pairs(n)), n)
         return src, dst
     one = m if alone else m.joined()
     return one.src, one.dst
@@ -111,17 +107,11 @@ def traffic(
     Counted from the schedule and the exact sizes of the chunks; the count of a transport at run
     time must equal it. ``elements``: as in `Layout.bounds`. ``schedule`` must be placed.
     """
-    layout = Layout.of(schedule, spec, root)
-    slots = Slots(layout)
-    # The number of elements before every slot, and before the end of each buffer.
-    bounds = [layout.bounds(r, b, elements) for b in Buffer for r in range(schedule.nranks)]
-    before = np.concatenate(bounds)
-    first = slots.first + np.arange(slots.first.size).reshape(slots.first.shape)
+    carried = carried_elements(Layout.of(schedule, spec, root), elements)
     total = np.zeros((2, schedule.nranks), np.int64)
     for step in schedule.steps:
         m = step.moves().remote()
-        at = first[m.src_buffer, m.src] + m.src_chunk
-        span = before[at + m.count] - before[at]
+        span = carried(m)
         np.add.at(total[0], m.src, span)
         np.add.at(total[1], m.dst, span)
     return total * itemsize

@@ -44,7 +44,7 @@ def _run(chunk: int, count: int) -> str:
 def draw_schedule(schedule: Schedule, title: str, path: Path) -> None:
     """Draw ranks × steps into a file, with an arrow for each message; the suffix is the format.
 
-    Raises what `figures.checked` does, and Unsupported for more messages than can be seen.
+    Raises what `check_figure` does, and Unsupported for more messages than can be seen.
     """
     checked(path)
     from matplotlib.figure import Figure

@@ -90,6 +90,20 @@ class Layout:
         return int(self.bounds(rank, buffer, elements)[-1])
 
 
+def carried_elements(layout: Layout, elements: Elements) -> Callable[[Moves], NDArray[np.int64]]:
+    """A function that returns the elements of each move of a step; ``elements`` as in `bounds`."""
+    bounds = [layout.bounds(r, b, elements) for b in Buffer for r in range(layout.nranks)]
+    # The elements before every slot and before each buffer's end, and the index of each slot 0.
+    before, sizes = np.concatenate(bounds), np.array([len(each) for each in bounds])
+    first = (np.cumsum(sizes) - sizes).reshape(len(Buffer), layout.nranks)
+
+    def carried(m: Moves) -> NDArray[np.int64]:
+        at = first[m.src_buffer, m.src] + m.src_chunk
+        return np.asarray(before[at + m.count] - before[at])
+
+    return carried
+
+
 class Slots:
     """Numbers for the slots of all ranks, so that moves can be looked up as columns.
 

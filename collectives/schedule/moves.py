@@ -47,10 +47,10 @@ _COLUMNS = ("src", "dst", "src_buffer", "src_chunk", "dst_buffer", "dst_chunk", 
 
 
 class _Column:
-    """A column of `Moves` by its name."""
+    """A column of `Moves`, which is a row of its table."""
 
-    def __init__(self, name: str) -> None:
-        self._row = _COLUMNS.index(name)
+    def __init__(self, row: int) -> None:
+        self._row = row
 
     def __get__(self, moves: Moves, owner: type[Moves]) -> Column:
         column: Column = moves.table[self._row]
@@ -88,13 +88,7 @@ class Moves:
             )
 
     # Columns: ranks that send and receive, buffers and first chunks read and written, chunks moved.
-    src = _Column("src")
-    dst = _Column("dst")
-    src_buffer = _Column("src_buffer")
-    src_chunk = _Column("src_chunk")
-    dst_buffer = _Column("dst_buffer")
-    dst_chunk = _Column("dst_chunk")
-    count = _Column("count")
+    src, dst, src_buffer, src_chunk, dst_buffer, dst_chunk, count = map(_Column, range(7))
 
     @property
     def reduce(self) -> NDArray[np.bool_]:
@@ -116,6 +110,10 @@ class Moves:
     def touching(self, rank: int) -> Moves:
         """The moves that a rank sends or receives."""
         return self.where((self.src == rank) | (self.dst == rank))
+
+    def pairs(self, nranks: int) -> NDArray[np.int64]:
+        """The number of each move's pair of ranks: sender x ``nranks`` + receiver."""
+        return self.src.astype(np.int64) * nranks + self.dst
 
     def remote(self) -> Moves:
         """The moves between different ranks."""

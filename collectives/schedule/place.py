@@ -78,12 +78,8 @@ class _Room:
 def _scattered(m: Moves, nranks: int) -> NDArray[np.bool_]:
     """True for moves of pairs of ranks that exchange more than one message."""
     one = m.remote().joined()
-    pairs, times = np.unique(_pair(one, nranks), return_counts=True)
-    return np.isin(_pair(m, nranks), pairs[times > 1])
-
-
-def _pair(m: Moves, nranks: int) -> Numbers:
-    return m.src.astype(np.int64) * nranks + m.dst
+    pairs, times = np.unique(one.pairs(nranks), return_counts=True)
+    return np.isin(m.pairs(nranks), pairs[times > 1])
 
 
 def _packed(m: Moves, room: _Room) -> list[Step]:
@@ -93,9 +89,9 @@ def _packed(m: Moves, room: _Room) -> list[Step]:
     if not theirs.any():
         return [Step.fixed(m)]
     several = m.where(theirs)
-    several = Moves(several.table[:, np.argsort(_pair(several, nranks), kind="stable")])
+    several = Moves(several.table[:, np.argsort(several.pairs(nranks), kind="stable")])
     unit = several.unit()
-    pairs, first, counts = np.unique(_pair(unit, nranks), return_index=True, return_counts=True)
+    pairs, first, counts = np.unique(unit.pairs(nranks), return_index=True, return_counts=True)
     src, dst = np.divmod(pairs, nranks)
     # For each pair the sender's slots come first, then the receiver's.
     at = room.take(np.stack([src, dst], axis=1).ravel(), np.repeat(counts, 2))
@@ -270,56 +266,28 @@ class _Homes:
             src_buffer=read[0], src_chunk=read[1], dst_buffer=write[0], dst_chunk=write[1]
         )
 
-    def _working_slots(self, held: _Held, keys: Numbers) -> tuple[Numbers, Numbers]:
-        """Buffer and slot where ranks work on chunks; of chunks without moves, those in ``out``."""
-        slot = held.find(keys)
+    def copies(self, end: Buffer) -> Moves:
+        """The copies from ``in`` to the working slots, or from these to ``out``, in runs.
+
+        Chunks without moves have their working slot in ``out``.
+        """
+        held = self._in if end is Buffer.IN else self._out
+        slot = self._out.find(held.key)
         buffer = np.where(slot != _NOWHERE, int(Buffer.OUT), _NOWHERE)
-        at = self._find(keys)
+        at = self._find(held.key)
         used = np.flatnonzero(at != _NOWHERE)
         buffer[used], slot[used] = self._buffer[at[used]], self._slot[at[used]]
-        return buffer, slot
-
-    def before(self) -> Moves:
-        """The copies from ``in`` to the working slots."""
-        buffer, slot = self._working_slots(self._out, self._in.key)
-        wanted = (buffer == Buffer.OUT) | (buffer == Buffer.SCRATCH)
-        columns = (self._in.rank, buffer, self._in.place, slot)
-        return _copies(Buffer.IN, None, *(column[wanted] for column in columns))
-
-    def after(self) -> Moves:
-        """The copies from the working slots to ``out``."""
-        buffer, slot = self._working_slots(self._out, self._out.key)
-        wanted = (buffer == Buffer.IN) | (buffer == Buffer.SCRATCH)
-        columns = (self._out.rank, buffer, self._out.place, slot)
-        return _copies(None, Buffer.OUT, *(column[wanted] for column in columns))
-
-
-def _copies(
-    source: Buffer | None,
-    target: Buffer | None,
-    rank: Numbers,
-    buffer: Numbers,
-    own: Numbers,
-    slot: Numbers,
-) -> Moves:
-    """Copies inside ranks between places of one buffer and slots of other buffers, in runs."""
-    order = np.lexsort((own, buffer, rank))
-    rank, buffer, own, slot = (column[order] for column in (rank, buffer, own, slot))
-    same = (np.diff(rank) == 0) & (np.diff(buffer) == 0)
-    same &= (np.diff(own) == 1) & (np.diff(slot) == 1)
-    first = np.flatnonzero(np.concatenate([np.ones(min(1, len(rank)), bool), ~same]))
-    count = np.diff(first, append=len(rank))
-    rank, buffer, own, slot = (column[first] for column in (rank, buffer, own, slot))
-    read, write = (own, slot) if source is not None else (slot, own)
-    return moves(
-        rank,
-        rank,
-        read,
-        to=write,
-        count=count,
-        src_buffer=buffer if source is None else source,
-        dst_buffer=buffer if target is None else target,
-    )
+        columns = np.stack([held.rank, buffer, held.place, slot])
+        columns = columns[:, (buffer != end) & (buffer != _NOWHERE)]
+        columns = columns[:, np.lexsort(columns[2::-1])]
+        # A run continues in the same rank and buffer, with the next place and the next slot.
+        steps = np.diff(columns, prepend=_NOWHERE - 1) != [[0], [0], [1], [1]]
+        first = np.flatnonzero(steps.any(axis=0))
+        count = np.diff(first, append=columns.shape[1])
+        rank, buffer, own, slot = columns[:, first]
+        if end is Buffer.IN:
+            return moves(rank, rank, own, to=slot, count=count, src_buffer=end, dst_buffer=buffer)
+        return moves(rank, rank, slot, to=own, count=count, src_buffer=buffer, dst_buffer=end)
 
 
 def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
@@ -334,7 +302,9 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
     moves_of_steps = _moves_of_steps(schedule)
     every = moves_of_steps or (step.moves() for step in schedule.steps)
     homes = _Homes(_used(every, schedule), layout)
-    before, after = ([Step.fixed(m)] if len(m) else [] for m in (homes.before(), homes.after()))
+    before, after = (
+        [Step.fixed(m)] if len(m) else [] for m in map(homes.copies, (Buffer.IN, Buffer.OUT))
+    )
 
     def placed(step: Step) -> Step:
         return Step(lambda: homes.step(step.make()))

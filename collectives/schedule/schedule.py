@@ -129,7 +129,7 @@ class Schedule:
     packed: bool = False
     fusible: bool = True
     name: str = ""
-    parameters: tuple[tuple[str, object], ...] = field(default=())
+    parameters: tuple[tuple[str, object], ...] = ()
     held: tuple[NDArray[np.int64], ...] = field(default=(), repr=False, compare=False)
 
     @classmethod

@@ -3,7 +3,7 @@
 BlueConnect (Cho et al. 2019) and PowerAI DDL (Cho et al. 2017) do so over the levels of a network.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from busbar.errors import Unsupported
@@ -67,9 +67,9 @@ def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
     dims = checked_dims(n, dims)
     levels = _levels(dims, n)
 
-    def phase(of: object) -> list[Schedule]:
+    def phase(of: Callable[[int], Schedule]) -> list[Schedule]:
         return [
-            on_groups(of(d), groups, nranks=n, nchunks=n, offsets=offsets, scale=scale)  # type: ignore[operator]
+            on_groups(of(d), groups, nranks=n, nchunks=n, offsets=offsets, scale=scale)
             for d, groups, offsets, scale in levels
         ]
 

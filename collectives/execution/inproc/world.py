@@ -97,9 +97,8 @@ class InprocWorld:
             return np.asarray(stack[0])
         if how == "avg":
             return np.asarray(stack.mean(axis=0))
-        if how == "sum":
-            return np.asarray(stack.sum(axis=0))
-        return np.asarray(stack.min(axis=0) if how == "min" else stack.max(axis=0))
+        ufunc = {"sum": np.add, "min": np.minimum, "max": np.maximum}[how]
+        return np.asarray(ufunc.reduce(stack, axis=0))
 
     def barrier(self) -> None:
         """See `World.barrier`; RankFailure when the deadline passes or another rank failed."""
@@ -182,7 +181,6 @@ class _Shared:
         self.acks = Mailbox(size, deadline)
         self.words = Mailbox(size, deadline)
         self.alarms: list[SimpleQueue[tuple[int, str]]] = [SimpleQueue() for _ in range(size)]
-        self.parent = parent
         self.groups: list[_Shared] = []
         if parent is not None:
             parent.groups.append(self)

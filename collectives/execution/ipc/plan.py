@@ -141,7 +141,7 @@ class StagingArea:
         """
         most = [0] * slots
         for work in works:
-            for place in (*work.targets, *work.sources):
+            for place in work.places:
                 if place.segment == STAGE:
                     most[place.start] = max(most[place.start], work.size)
         strides = [part(size, nteams, itemsize) * itemsize for size in most]

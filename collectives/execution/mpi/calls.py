@@ -291,11 +291,7 @@ class NativeCalls(PersistentCalls):
 
     def _return_handles(self) -> None:
         """Write the handles back to Python's requests: MPI may change a handle at a start."""
-        kind = (
-            ctypes.c_uint32
-            if self._handles.itemsize == ctypes.sizeof(ctypes.c_uint32)
-            else (ctypes.c_uint64)
-        )
+        kind = ctypes.c_uint32 if self._handles.itemsize == 4 else ctypes.c_uint64
         for index, request in enumerate(self._requests):
             field = kind.from_address(self._world.mpi._addressof(request))
             field.value = int(self._handles[index])

@@ -22,11 +22,6 @@ _BUFFERS = Option(
 )
 
 
-def _segment_bytes(text: str) -> str:
-    """Check a segment's size; returns the number of bytes as text."""
-    return str(parse_size(text))
-
-
 def _in_flight(text: str) -> str:
     """Check a number of segments. Raises Unsupported unless it is from 1 to 64."""
     if not text.isdecimal() or not 1 <= int(text) <= 64:
@@ -39,7 +34,7 @@ SEGMENT = Option(
     "--segment", (), "512K",
     f"{_WITH} bytes of the segments that a message to be added is cut into, 0 for none (default"
     " 512K)",
-    _segment_bytes, "where it runs",
+    lambda text: str(parse_size(text)), "where it runs",
 )  # fmt: skip
 IN_FLIGHT = Option(
     "--in-flight", (), "2",

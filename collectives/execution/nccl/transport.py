@@ -313,6 +313,10 @@ class NcclTransport(GpuTransport):
         self._log.close()
 
 
+# Arrays, each with the rank that it goes to or comes from.
+Pairs = list[tuple[DeviceArray, int]]
+
+
 class _Binding:
     """The arguments of the calls: communicator, stream, typed buffers, operation, root."""
 
@@ -340,9 +344,7 @@ class _Binding:
         array = self.source if buffer is Buffer.IN else self.target
         return [array[a:b] for a, b in pairwise(edges)]
 
-    def exchange(
-        self, sends: list[tuple[DeviceArray, int]], receives: list[tuple[DeviceArray, int]]
-    ) -> list[Call]:
+    def exchange(self, sends: Pairs, receives: Pairs) -> list[Call]:
         """One group of messages. As in nccl-tests, a rank sends its own part to itself."""
         port = self.transport
         calls = [port.send(array, peer) for array, peer in sends if array.size]
@@ -376,16 +378,11 @@ def _scatter(b: _Binding) -> list[Call]:
     return b.exchange(*_without_self(b, sends, [(b.target, b.root)]))
 
 
-Pairs = list[tuple[DeviceArray, int]]
-
-
 def _without_self(b: _Binding, sends: Pairs, receives: Pairs) -> tuple[Pairs, Pairs]:
     """In place, drop the message from a rank to itself: its part is already there."""
     own = [array.address for pairs in (sends, receives) for array, peer in pairs if peer == b.rank]
     if len(own) == 2 and own[0] == own[1]:
-        sends, receives = (
-            [pair for pair in pairs if pair[1] != b.rank] for pairs in (sends, receives)
-        )
+        sends, receives = ([p for p in pairs if p[1] != b.rank] for pairs in (sends, receives))
     return sends, receives
 
 
@@ -435,9 +432,8 @@ def buffer_bytes(nranks: int, env: Mapping[str, str]) -> int:
     if nranks < 2:
         return 0
     simple = _number(env, "NCCL_BUFFSIZE", _SIMPLE)
-    channels = _CHANNELS
-    for name in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"):
-        channels = min(channels, max(1, _number(env, name, channels)))
+    limits = (_number(env, name, _CHANNELS) for name in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"))
+    channels = max(1, min(_CHANNELS, *limits))
     collective = _CONNECTIONS * channels * (simple + _LL + _LL128)
     # Pairs of ranks that send to each other share the channels among all pairs.
     pairs = max(nranks - 1, channels) * simple

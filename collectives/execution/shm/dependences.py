@@ -255,7 +255,7 @@ class _Order:
 
 def mark_cold(works: Sequence[Work]) -> None:
     """Mark targets that only one pass touches in an iteration: they need no place in a cache."""
-    touched = Counter(p for work in works for p in {*work.sources, *work.targets})
+    touched = Counter(p for work in works for p in set(work.places))
     for work in works:
         private = {t for t in work.targets if t.segment != STAGE and t not in work.sources}
         work.cold = {t for t in private if touched[t] == 1}

@@ -176,10 +176,8 @@ class OwnSweep:
         itemsize = buffers[1].dtype.itemsize
         places = places_of(transport.memory.locate, call.buffers, itemsize)
         shared = shared_out(call, transport.world.gather(ends(places)), itemsize)
-        self.rank, self.dtype = (
-            transport.world.rank,
-            np.dtype(np.uint8 if itemsize % 4 else np.uint32),
-        )
+        self.rank = transport.world.rank
+        self.dtype = np.dtype(np.uint8 if itemsize % 4 else np.uint32)
         scale = itemsize // self.dtype.itemsize
         self._graph = over_own_memory(shared, scale, call.in_place)
         if call.in_place:

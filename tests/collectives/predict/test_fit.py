@@ -142,7 +142,7 @@ def measured(ranks: int = 2, factor: float = 1.0, transport: str = "mpi") -> Top
 def test_a_sweep_becomes_costs() -> None:
     """Rule: from the file that measure writes come α, β, γ, the gap of bursts and the start."""
     topology = own_json.parse(own_json.dump(measured()))
-    costs = fit_map(topology, "abc")
+    costs = fit_map(topology)
     (link,) = costs.links.values()
     m = np.array([64.0, 1 << 20])
     alone = np.array([SEND[0] + SEND[1] * x for x in m])
@@ -151,7 +151,7 @@ def test_a_sweep_becomes_costs() -> None:
     assert link.added(m) == pytest.approx(GAMMA * m, rel=1e-4)
     assert link.further(m, both) == pytest.approx(alone / 2)
     assert costs.start == pytest.approx(5e-6)
-    assert (costs.ranks, costs.transport, costs.sources) == (2, "mpi", ("abc",))
+    assert (costs.ranks, costs.transport, costs.sources) == (2, "mpi", ())
 
 
 def test_a_map_without_a_sweep_is_two_points() -> None:
