@@ -185,30 +185,13 @@ def measure(
 ) -> None:
     """Measure all algorithms on the first hosts, one rank each, into ``folder``.
 
-    Rows with disturbed iterations are measured a second time, in launches of their own. ``said``
+    Rows with disturbed iterations are measured a second time, in launches of their own. ``note``
     gets the progress as text.
     """
-    for collective, algorithms in sweep.algorithms.items():
-        reasons = {name: why_not(collective, name, hosts) for name in algorithms}
-        for reason in filter(None, reasons.values()):
-            note(f"{hosts} hosts: left out: {reason}")
-        fitting = [name for name in algorithms if not reasons[name]]
-        if fitting:
-            _rows(cluster, hosts, (collective, fitting), sweep, folder, note)
 
-
-def _rows(
-    cluster: Cluster,
-    hosts: int,
-    chosen: tuple[str, Sequence[str]],
-    sweep: Sweep,
-    folder: Path,
-    note: Callable[[str], None],
-) -> None:
-    """Measure algorithms of one collective."""
-    collective, algorithms = chosen
-
-    def rows(file: str, algorithms: Sequence[str], sizes: Sequence[str]) -> list[LawPoint]:
+    def rows(
+        file: str, collective: str, algorithms: Sequence[str], sizes: Sequence[str]
+    ) -> list[LawPoint]:
         names = ",".join(
             binary(name, hosts) if collective == "allreduce" else name for name in algorithms
         )
@@ -218,12 +201,21 @@ def _rows(
         _ranks(cluster, hosts, [f"bench.{collective}", *options, *_OVER_MPI, out])
         return _points(folder / file)
 
-    note(f"{hosts} hosts: {collective}: {', '.join(algorithms)}")
-    points = rows(f"hosts{hosts}.{collective}.jsonl", algorithms, sweep.sizes)
-    for size, names in unsteady(points).items():
-        note(f"{hosts} hosts, {format_size_argument(size)}, again: {', '.join(names)}")
-        again = [name for name in algorithms if name.partition(":")[0] in names]
-        rows(f"hosts{hosts}.{collective}-{size}.jsonl", again, ["-b", str(size), "-e", str(size)])
+    for collective, algorithms in sweep.algorithms.items():
+        reasons = {name: why_not(collective, name, hosts) for name in algorithms}
+        for reason in filter(None, reasons.values()):
+            note(f"{hosts} hosts: left out: {reason}")
+        fitting = [name for name in algorithms if not reasons[name]]
+        if not fitting:
+            continue
+        note(f"{hosts} hosts: {collective}: {', '.join(fitting)}")
+        file = f"hosts{hosts}.{collective}"
+        points = rows(f"{file}.jsonl", collective, fitting, sweep.sizes)
+        for size, names in unsteady(points).items():
+            note(f"{hosts} hosts, {format_size_argument(size)}, again: {', '.join(names)}")
+            again = [name for name in fitting if name.partition(":")[0] in names]
+            one_size = ["-b", str(size), "-e", str(size)]
+            rows(f"{file}-{size}.jsonl", collective, again, one_size)
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from busbar.units import format_count, format_size
 from reports.analysis.textbook import ALGORITHMS, FORMULAS, LawComparison, LawTiming
@@ -30,10 +30,12 @@ def picture(comparison: LawComparison, form: str) -> bytes:
     size, ranks = max(c.size for c in known), max(c.ranks for c in known)
     figure = canvas(11, 5.4)
     left, right = figure.subplots(1, 2)
-    _lines(left, [comparison.of(name, size=size) for name in ALGORITHMS], _RANKS)
+    over_ranks = [comparison.of(name, size=size) for name in ALGORITHMS]
+    _lines(left, over_ranks, lambda c: c.ranks, lambda c: c.over_ranks)
     ranks_axis(left, (c.ranks for c in cells), "ranks P")
     left.set_title(f"all-reduce of {format_size(size)} over P", fontsize=10)
-    _lines(right, [comparison.of(name, ranks=ranks) for name in ALGORITHMS], _SIZES)
+    over_sizes = [comparison.of(name, ranks=ranks) for name in ALGORITHMS]
+    _lines(right, over_sizes, lambda c: c.size, lambda c: c.over_sizes)
     sizes_axis(right, (c.size for c in cells), "size n (bytes)")
     right.set_title(f"{format_count(ranks, 'rank')} over n", fontsize=10)
     for axes in (left, right):
@@ -48,21 +50,15 @@ def picture(comparison: LawComparison, form: str) -> bytes:
     return saved(figure, form)
 
 
-class _Along(NamedTuple):
-    """Functions for one panel: the x value of a cell, and its time by the textbook."""
-
-    x: Callable[[LawTiming], float]
-    textbook: Callable[[LawTiming], float | None]
+_X = Callable[[LawTiming], float]
+_Time = Callable[[LawTiming], float | None]
 
 
-_RANKS = _Along(lambda c: c.ranks, lambda c: c.over_ranks)
-_SIZES = _Along(lambda c: c.size, lambda c: c.over_sizes)
-
-
-def _lines(axes: Axes, curves: Sequence[Sequence[LawTiming]], along: _Along) -> None:
+def _lines(axes: Axes, curves: Sequence[Sequence[LawTiming]], x: _X, textbook: _Time) -> None:
+    """Draw one panel. ``x``: a cell's place on its axis; ``textbook``: its time by the textbook."""
     for cells in curves:
-        _measured(axes, cells, along)
-        for style, label, points in _modelled(cells, along):
+        _measured(axes, cells, x)
+        for style, label, points in _modelled(cells, x, textbook):
             name = cells[0].algorithm
             axes.plot(*zip(*points, strict=True), style, color=_COLOURS[name],
             linewidth=_WIDTHS[name] if style == ":" else 1.2,
@@ -73,25 +69,25 @@ _Curve = tuple[str, str, list[tuple[float, float]]]
 """A line's style, what it is, and its points (x, ms)."""
 
 
-def _modelled(cells: Sequence[LawTiming], along: _Along) -> Iterator[_Curve]:
-    predicted = [(along.x(c), 1e3 * c.predicted) for c in cells if c.predicted]
+def _modelled(cells: Sequence[LawTiming], x: _X, textbook: _Time) -> Iterator[_Curve]:
+    predicted = [(x(c), 1e3 * c.predicted) for c in cells if c.predicted]
     if predicted:
         yield ":", "predicted", predicted
-    textbook = [(c, time) for c in cells if (time := along.textbook(c))]
-    if textbook:
-        first, time = textbook[0]
+    known = [(c, time) for c in cells if (time := textbook(c))]
+    if known:
+        first, time = known[0]
         rate = first.volume * first.size / time / 1e9
-        points = [(along.x(c), 1e3 * time) for c, time in textbook]
+        points = [(x(c), 1e3 * time) for c, time in known]
         yield "--", f"{FORMULAS[first.algorithm]} at {rate:.3g} GB/s", points
 
 
-def _measured(axes: Axes, cells: Sequence[LawTiming], along: _Along) -> None:
+def _measured(axes: Axes, cells: Sequence[LawTiming], x: _X) -> None:
     known = [(c, c.measured) for c in cells if c.measured]
     if not known:
         return
     name = known[0][0].algorithm
     axes.errorbar(
-        [along.x(c) for c, _ in known],
+        [x(c) for c, _ in known],
         [1e3 * time for _, time in known],
         yerr=[
             [1e3 * max(0.0, time - (c.low or time)) for c, time in known],
