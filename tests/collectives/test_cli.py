@@ -127,6 +127,15 @@ def test_bad_input_is_one_line_and_status_2(line: str, says: str) -> None:
     assert says in err
 
 
+def test_a_record_is_no_matrix_to_fit(tmp_path: Path) -> None:
+    """Rule: the rows of a run are named for what they are, with the command of a matrix."""
+    record = tmp_path / "run.jsonl"
+    record.write_text('{"format":4,"run":"1","environment":{"a":"' + 20000 * "x" + '"}}\n')
+    status, out, err = collectives_cli("fit", str(record))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "rows of a run" in err and "topology measure --sweep" in err
+
+
 def test_values_at_the_ends_of_floats_make_a_chain() -> None:
     """A pipeline's best segments are bounded however odd the costs that they are reckoned from."""
     for beta in ("1e308", "1e-308"):

@@ -153,8 +153,7 @@ def test_many_algorithms_are_still_told_apart() -> None:
 def test_no_point_leaves_its_panel(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Rule: placements share an axis where none is lost on it, else each has its own."""
     drawn: list[Figure] = []
-    target = "reports.figures.plot.encode_figure"
-    monkeypatch.setattr(target, lambda made, form: drawn.append(made) or b"")
+    monkeypatch.setattr("reports.figures.plot.saved", lambda made, form: drawn.append(made) or b"")
     fast = [
         r
         if r.placement == "out" or not r.time_s or not r.busbw_bytes_per_s
