@@ -92,7 +92,6 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["reduce_scatter", "-A", "recursive_halving"], "did you mean halving?"),
     (["collectives", "cost", "butterfly"], "did you mean recursive_doubling?"),
     (["cluster", "law", "--budget", "3"], "not here: -n sets the iterations of each row"),
-    (["cluster", "law", "--dry-run"], "busbar cluster --hosts P --dry-run prints the plan"),
     (["64K"], "did you mean busbar allreduce -b 64K -e 64K?\n"),
     (["--ranks", "4", "allreduce"], "options follow the command: busbar allreduce --ranks 4; see"),
     (["allreduce", "--min", "1K"], "did you mean --minbytes?"),

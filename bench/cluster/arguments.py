@@ -14,13 +14,15 @@ from busbar.options import CommandWords, OptionGroup, Self, option, switch
 from busbar.units import MOST_RANKS
 
 _HOSTS = 4
+#: Bytes/s of a host's link unless ``--rate`` says otherwise.
+RATE = 12.5e6
 
 
 class NetworkOptions(OptionGroup):
     """The options that describe the network."""
 
     rate: float = option(
-        "--rate RATE  rate of a host's link, each way (default 100Mbit)", 12.5e6, text.rate
+        "--rate RATE  rate of a host's link, each way (default 100Mbit)", RATE, text.rate
     )
     racks: text.Racks | None = option(
         "--racks RxH[:taper=T]  R racks of H hosts each under a spine; a rack's uplink has 1/T of"

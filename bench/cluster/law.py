@@ -5,24 +5,30 @@ Measured on the hosts of one cluster, beside the textbook's law and the simulato
 
 from __future__ import annotations
 
+import re
 import shlex
+import signal
 import subprocess
 import tempfile
+import time
 from argparse import SUPPRESS
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from math import isnan, log, nan
 from operator import attrgetter
 from pathlib import Path
 from statistics import linear_regression, median
+from types import FrameType
 from typing import Any, NamedTuple
 
-from bench.cluster.arguments import NetworkOptions
+from bench.cluster.arguments import RATE, NetworkOptions
 from bench.cluster.commands import SOCKET
 from bench.cluster.launchers import launching
-from bench.cluster.network import MOST_HOSTS
+from bench.cluster.main import network_lines
+from bench.cluster.network import MOST_HOSTS, Network
 from bench.cluster.running import Cluster, watched
+from bench.launch.child import handled
 from bench.options.argument_types import at_least
 from bench.options.nccl_flags import only
 from busbar.arguments import Parser
@@ -32,9 +38,11 @@ from busbar.files import check_figure as checked
 from busbar.files import save_figure as save
 from busbar.options import option, switch
 from busbar.start import python
-from busbar.tables import render_markdown
-from busbar.terminal import print_note
+from busbar.tables import Column, RenderedTable, render_markdown, render_rich
+from busbar.terminal import open_console, print_note
 from busbar.units import (
+    format_count,
+    format_duration,
     format_link_rate,
     format_size_argument,
     parse_ranks,
@@ -48,7 +56,7 @@ from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
 from reports.analysis.textbook import ALGORITHMS
 from reports.readers.reading import read
-from reports.records.measurement import LIBRARY, grouped
+from reports.records.measurement import LIBRARY
 from topology.model.measured import matrix
 from topology.model.topology import Topology
 from topology.sources.gather import gather
@@ -165,73 +173,208 @@ _OVER_MPI = ("--transport", "mpi", "--out")
 STEADY = 1.2
 
 
+#: Seconds that interrupted ranks have before the cluster is removed.
+_GRACE_S = 0.5
+# Seconds on an idle machine: of the ports, of a launch, and of a row besides its iterations.
+_PORTS_S, _LAUNCH_S, _OF_ROW_S = 30.0, 2.0, 0.5
+# Iterations of a row that are not reported: one is checked, one is a trial.
+_UNREPORTED = 2
+# A line of progress from ranks (`bench.run.screen`).
+_RANKS_PROGRESS = re.compile(r"busbar: (\d+) of \d+ done, [^:]*: (.*)")
+
+
+class _Interrupted(Exception):
+    """A signal asks the law to end; the argument is its number."""
+
+
 class Sweep(NamedTuple):
-    """A measurement: algorithms by collective, the benchmark's options for sizes, iterations."""
+    """A measurement: algorithms by collective, sizes (by factors of 4), iterations of a row."""
 
     algorithms: Mapping[str, Sequence[str]]
-    sizes: Sequence[str]
+    least: int
+    most: int
     iterations: int
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes in bytes."""
+        return sweep_sizes(self.least, self.most, factor=4.0, step=None)
+
+
+class Launch(NamedTuple):
+    """One start of ranks: algorithms of a collective on the first hosts, at some sizes."""
+
+    hosts: int
+    collective: str
+    algorithms: Sequence[str]
+    least: int
+    most: int
+    iterations: int
+
+    def words(self, out: Path) -> list[str]:
+        """The module that each rank runs, with its options."""
+        names = ",".join(
+            binary(name, self.hosts) if self.collective == "allreduce" else name
+            for name in self.algorithms
+        )
+        options = ["-A", names, "-b", str(self.least), "-e", str(self.most), "-f", "4"]
+        options += ["-n", str(self.iterations), "--placement", "out", "-T", _ROW_S]
+        return [f"bench.{self.collective}", *options, *_OVER_MPI, str(out)]
+
+    def file(self) -> str:
+        """The name of the file with its rows."""
+        return f"hosts{self.hosts}.{self.collective}.jsonl"
+
+
+def launches(
+    counts: Sequence[int], sweep: Sweep, note: Callable[[str], None] = lambda _: None
+) -> list[Launch]:
+    """The launches of a sweep. ``note`` gets the algorithms that are left out, with the reason."""
+    planned = []
+    for hosts in counts:
+        for collective, algorithms in sweep.algorithms.items():
+            reasons = {name: why_not(collective, name, hosts) for name in algorithms}
+            for reason in filter(None, reasons.values()):
+                note(f"{hosts} hosts: left out: {reason}")
+            if fitting := [name for name in algorithms if not reasons[name]]:
+                ends = sweep.least, sweep.most, sweep.iterations
+                planned.append(Launch(hosts, collective, fitting, *ends))
+    return planned
+
+
+def row_seconds(launch: Launch, sizes: Sequence[int], rate: float) -> list[float]:
+    """Estimated seconds of each row of a launch, in their order: its iterations by the law.
+
+    The library is taken for a ring. The first row has the start of the launch.
+    """
+    seconds = []
+    for name in launch.algorithms:
+        known = 2.0 if name == LIBRARY else textbook(name, launch.hosts, launch.collective)
+        each = [(launch.iterations + _UNREPORTED) * known * size / rate for size in sizes]
+        seconds += [_OF_ROW_S + one for one in each]
+    return [seconds[0] + _LAUNCH_S, *seconds[1:]]
+
+
+class Progress:
+    """Rows that are done, and an estimate of the seconds that are left.
+
+    The estimate of the rows to come is multiplied by what those that are done took, over theirs.
+    """
+
+    def __init__(
+        self, seconds: Sequence[float], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._seconds, self._clock = list(seconds), clock
+        self._start = self._last = clock()
+        self.done = 0
+
+    def begin(self) -> None:
+        """Begin the first row."""
+        self._start = self._last = self._clock()
+
+    def reach(self, done: int) -> None:
+        """Take so many rows for done; a smaller number than before changes nothing."""
+        if done > self.done:
+            self.done, self._last = done, self._clock()
+
+    def __str__(self) -> str:
+        """Rows, and the seconds that are left, as ``3 of 8 rows done, about 20 s left``."""
+        before = sum(self._seconds[: self.done])
+        pace = (self._last - self._start) / before if before else 1.0
+        rest = pace * sum(self._seconds[self.done :])
+        if self.done < len(self._seconds):
+            rest -= min(self._clock() - self._last, pace * self._seconds[self.done])
+        done = f"{self.done} of {format_count(len(self._seconds), 'row')} done"
+        return f"{done}, about {format_duration(rest)} left"
 
 
 def ports(cluster: Cluster, folder: Path) -> None:
     """Measure latency and rate between the first hosts, into ``folder``. Raises Unavailable."""
     hosts = min(FIT_HOSTS, cluster.network.hosts)
-    options = ["--repetitions", "5", "-o", str(folder / _MAP)]
-    _ranks(cluster, hosts, ["topology", "measure", *options])
+    _ranks(cluster, hosts, _ports_words(folder))
+
+
+def _ports_words(folder: Path) -> list[str]:
+    return ["topology", "measure", "--repetitions", "5", "-o", str(folder / _MAP)]
 
 
 def measure(
-    cluster: Cluster, hosts: int, sweep: Sweep, folder: Path, note: Callable[[str], None]
+    cluster: Cluster,
+    launch: Launch,
+    folder: Path,
+    note: Callable[[str], None],
+    progress: Progress,
 ) -> None:
-    """Measure all algorithms on the first hosts, one rank each, into ``folder``.
+    """Measure the rows of a launch, into ``folder``.
 
     Rows with disturbed iterations are measured a second time, in launches of their own. ``note``
     gets the progress as text.
     """
+    before = progress.done
 
-    def rows(
-        file: str, collective: str, algorithms: Sequence[str], sizes: Sequence[str]
-    ) -> list[LawPoint]:
-        names = ",".join(
-            binary(name, hosts) if collective == "allreduce" else name for name in algorithms
-        )
+    def rows(part: Launch, file: str) -> list[LawPoint]:
         (folder / file).unlink(missing_ok=True)
-        n, out = str(sweep.iterations), str(folder / file)
-        options = ["-A", names, *sizes, "-n", n, "--placement", "out", "-T", _ROW_S]
-        _ranks(cluster, hosts, [f"bench.{collective}", *options, *_OVER_MPI, out])
+        _ranks(cluster, part.hosts, part.words(folder / file), passed)
         return _points(folder / file)
 
-    for collective, algorithms in sweep.algorithms.items():
-        reasons = {name: why_not(collective, name, hosts) for name in algorithms}
-        for reason in filter(None, reasons.values()):
-            note(f"{hosts} hosts: left out: {reason}")
-        fitting = [name for name in algorithms if not reasons[name]]
-        if not fitting:
-            continue
-        note(f"{hosts} hosts: {collective}: {', '.join(fitting)}")
-        file = f"hosts{hosts}.{collective}"
-        points = rows(f"{file}.jsonl", collective, fitting, sweep.sizes)
-        for size, names in unsteady(points).items():
-            note(f"{hosts} hosts, {format_size_argument(size)}, again: {', '.join(names)}")
-            again = [name for name in fitting if name.partition(":")[0] in names]
-            one_size = ["-b", str(size), "-e", str(size)]
-            rows(f"{file}-{size}.jsonl", collective, again, one_size)
+    def passed(line: str) -> None:
+        if (match := _RANKS_PROGRESS.match(line)) and progress.done < after:
+            progress.reach(before + int(match[1]))
+            note(f"{progress}: {launch.hosts} hosts: {match[2]}")
+
+    sizes = sweep_sizes(launch.least, launch.most, factor=4.0, step=None)
+    after = before + len(launch.algorithms) * len(sizes)
+    names = ", ".join(launch.algorithms)
+    note(f"{progress}: {launch.hosts} hosts: {launch.collective}: {names}")
+    points = rows(launch, launch.file())
+    progress.reach(after)
+    for size, disturbed in unsteady(points).items():
+        note(f"{launch.hosts} hosts, {format_size_argument(size)}, again: {', '.join(disturbed)}")
+        again = [name for name in launch.algorithms if name.partition(":")[0] in disturbed]
+        part = launch._replace(algorithms=again, least=size, most=size)
+        rows(part, launch.file().replace(".jsonl", f"-{size}.jsonl"))
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
     """By size: the algorithms whose slowest iteration took over `STEADY` times their fastest."""
-    by_size = grouped((p for p in points if p.most > STEADY * p.least), attrgetter("size"))
-    return {size: [point.algorithm for point in some] for size, some in by_size.items()}
+    names: dict[int, list[str]] = {}
+    for point in points:
+        if point.most > STEADY * point.least:
+            names.setdefault(point.size, []).append(point.algorithm)
+    return names
 
 
-def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
+def _ranks(
+    cluster: Cluster, hosts: int, module: list[str], on_line: Callable[[str], None] | None = None
+) -> None:
     words = launching(python(*module), hosts)
-    ended = cluster.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
+    ended = cluster.run(words, grace=_GRACE_S, on_line=on_line, stdout=null, stderr=pipe)
     if ended.interrupted:
-        raise KeyboardInterrupt
+        raise _Interrupted(ended.interrupted)
     if ended.status != 0:
         why = (ended.err.strip().splitlines() or [f"status {ended.status}"])[-1]
         raise Unavailable(f"{hosts} hosts: {module[0]}: {why}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Raise `_Interrupted` at a signal that asks to end, once: ``timeout`` sends it twice.
+
+    A signal that comes a second or more after the first raises KeyboardInterrupt.
+    """
+    first: list[float] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        again = bool(first)
+        first.append(time.monotonic())
+        if not again:
+            raise _Interrupted(number)
+        if first[-1] > first[0] + 1:
+            raise KeyboardInterrupt
+
+    with handled(interrupt):
+        yield
 
 
 def _records(folder: Path) -> list[Path]:
@@ -273,6 +416,8 @@ def _points(path: Path) -> list[LawPoint]:
     return points
 
 
+# Below this fraction of its law a row is named as faster.
+_BELOW = 0.98
 # Sizes that differ by less were asked for as one.
 _LESS = 0.02
 
@@ -297,26 +442,109 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.4g}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
 
 
-def lines(rows: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
-    """The tables, as Markdown. ``rate``: configured bytes/s of a port, on which laws are based."""
-    yield (
+def heading(ports: Ports, rate: float) -> str:
+    """The line on the ports: as configured, and as measured."""
+    return (
         f"Ports of {format_link_rate(rate)}, {ports.burst:.0f} B at once after a pause; measured"
         " between"
         f" the first hosts: {format_link_rate(ports.rate)}, {ports.latency * 1e6:.3g} µs."
     )
-    for collective in dict.fromkeys(row.collective for row in rows):
-        yield from _of(collective, _rounded([r for r in rows if r.collective == collective]))
-    twice = [
-        f"{p.collective} `{p.algorithm}` {p.hosts}x{format_size_argument(p.size)} {_ms(p.slower)}"
-        for p in _rounded(rows)
-        if p.slower is not None
-    ]
-    if twice:
-        yield ""
+
+
+def notes(rows: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
+    """Lines below the tables: rows that are faster than their law, and those measured twice."""
+    rounded = _rounded(rows)
+    if fast := [p for p in rounded if p.seconds < _BELOW * p.law]:
+        each = ", ".join(f"{_place(p)} {p.seconds / p.law:.2f}" for p in fast)
+        yield (
+            f"Faster than their law (measured over law): {each}. After a pause a port passes"
+            f" {ports.burst:.0f} B at once, which saves up to {_ms(ports.burst / rate)} ms in a"
+            " step; the law leaves this out, the simulation has it."
+        )
+    if twice := [f"{_place(p)} {_ms(p.slower)}" for p in rounded if p.slower is not None]:
         yield (
             f"Measured twice, since iterations differed by more than {100 * (STEADY - 1):.0f} %;"
             f" the table has the faster launch, the other's median, ms: {', '.join(twice)}"
         )
+
+
+def _place(row: LawPoint) -> str:
+    return f"{row.collective} {row.algorithm} {row.hosts}x{format_size_argument(row.size)}"
+
+
+def lines(rows: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
+    """The tables, as Markdown. ``rate``: configured bytes/s of a port, on which laws are based."""
+    yield heading(ports, rate)
+    for collective in dict.fromkeys(row.collective for row in rows):
+        yield from _of(collective, _rounded([r for r in rows if r.collective == collective]))
+    for line in notes(rows, ports, rate):
+        yield from ("", line)
+
+
+def tables(rows: Sequence[LawPoint], rate: float, width: int) -> Iterator[RenderedTable]:
+    """A table for each collective and size, in ``width`` characters; below it how times grow."""
+    for collective in dict.fromkeys(row.collective for row in rows):
+        mine = _rounded([r for r in rows if r.collective == collective])
+        names, _, sizes = _order(mine)
+        for size in sizes:
+            by_name = [
+                sorted((r for r in mine if (r.algorithm, r.size) == (name, size)), key=_hosts)
+                for name in names
+            ]
+            here = [row for group in by_name for row in group]
+            columns: list[Column] = [
+                ("algorithm", "left", [r.algorithm for r in here]),
+                ("hosts", "right", [str(r.hosts) for r in here]),
+                ("measured", "right", [_ms(r.seconds) + _wrong(r) for r in here]),
+                ("least to greatest", "left", [f"{_ms(r.least)} to {_ms(r.most)}" for r in here]),
+                ("law", "right", [_known(r.law, _ms) for r in here]),
+                ("simulated", "right", [_known(r.model, _ms) for r in here]),
+                ("over law", "right", [_known(r.seconds / r.law, _ratio) for r in here]),
+                ("over simulated", "right", [_known(r.seconds / r.model, _ratio) for r in here]),
+            ]
+            title = (
+                f"{collective} of {format_size_argument(size)}, ms: measured (median), its law over"
+                f" ports of {format_link_rate(rate)}, and simulated"
+            )
+            spare = ("over simulated", "least to greatest")
+            grown = [(group[0].algorithm, _power(group)) for group in by_name if group]
+            below = [f"{name} {power}" for name, power in grown if power]
+            texts = [f"grows as: {', '.join(below)}"] if below else []
+            texts += _server_over_ring(here)
+            drawn = render_rich(title, columns, width, spare)
+            yield RenderedTable(title, drawn.table, "\n".join(texts))
+
+
+_hosts = attrgetter("hosts")
+
+
+def _known(value: float, text: Callable[[float], str]) -> str:
+    return "" if isnan(value) else text(value)
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _wrong(row: LawPoint) -> str:
+    return f" {row.wrong} wrong" if row.wrong else ""
+
+
+def _power(rows: Iterable[LawPoint]) -> str:
+    """The growth of times with the number of hosts, as ``P^0.31``; empty for one host count."""
+    power = exponent({row.hosts: row.seconds for row in rows})
+    return "" if power is None else f"P^{power:.2f}"
+
+
+def _server_over_ring(rows: Sequence[LawPoint]) -> list[str]:
+    """The line on ps over ring at one size; none if no number of hosts has both."""
+    at = {(row.algorithm, row.hosts): row.seconds for row in rows}
+    ratios = [
+        f"P = {n}: {at['ps', n] / at['ring', n]:.3g}"
+        for n in sorted({row.hosts for row in rows})
+        if ("ps", n) in at and ("ring", n) in at
+    ]
+    return ["ps / ring (law: P): " + ", ".join(ratios)] if ratios else []
 
 
 def _of(collective: str, rows: Sequence[LawPoint]) -> Iterator[str]:
@@ -327,17 +555,15 @@ def _of(collective: str, rows: Sequence[LawPoint]) -> Iterator[str]:
     for size in sizes:
         yield ""
         yield (
-            f"{collective} of {format_size_argument(size)}, ms: measured (least to greatest) | law"
-            " | simulated"
+            f"{collective} of {format_size_argument(size)}, ms: measured (least to greatest) / law"
+            " / simulated"
         )
         yield ""
         lines: list[list[str]] = []
         for name in names:
             mine = {n: at[name, n, size] for n in hosts if (name, n, size) in at}
             cells = [_cell(mine[n]) if n in mine else "" for n in hosts]
-            power = exponent({n: row.seconds for n, row in mine.items()})
-            cells.append(f"P^{power:.2f}" if power is not None else "")
-            lines.append([f"`{name}`", *cells])
+            lines.append([f"`{name}`", *cells, _power(mine.values())])
         yield from render_markdown([*columns, ("grows as", "left")], lines, right="--:")
         yield ""
         yield f"{collective} of {format_size_argument(size)}: measured over law, over simulated"
@@ -348,14 +574,8 @@ def _of(collective: str, rows: Sequence[LawPoint]) -> Iterator[str]:
             if name != LIBRARY
         ]
         yield from render_markdown(columns, lines, right="--:")
-        ratios = [
-            f"P = {n}: {at['ps', n, size].seconds / at['ring', n, size].seconds:.3g}"
-            for n in hosts
-            if ("ps", n, size) in at and ("ring", n, size) in at
-        ]
-        if ratios:
-            yield ""
-            yield "ps / ring (law: P): " + ", ".join(ratios)
+        for line in _server_over_ring([row for row in rows if row.size == size]):
+            yield from ("", line)
 
 
 def _over(row: LawPoint | None) -> str:
@@ -366,9 +586,7 @@ def _over(row: LawPoint | None) -> str:
 
 
 def _cell(point: LawPoint) -> str:
-    text = f"{_ms(point.seconds)} ({_ms(point.least)} to {_ms(point.most)})"
-    if point.wrong:
-        text += f" {point.wrong} wrong"
+    text = f"{_ms(point.seconds)} ({_ms(point.least)} to {_ms(point.most)}){_wrong(point)}"
     return text if isnan(point.law) else f"{text} / {_ms(point.law)} / {_ms(point.model)}"
 
 
@@ -414,6 +632,7 @@ def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
     checked(path)
     from matplotlib.figure import Figure
 
+    from reports.figures.canvas import times_axis
     from reports.figures.series import colour_of
 
     rows = [row for row in rows if row.collective == rows[0].collective]
@@ -428,19 +647,19 @@ def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
         points.sort(key=attrgetter("hosts"))
         at = [p.hosts for p in points]
         spread = [
-            [1e3 * (p.seconds - p.least) for p in points],
-            [1e3 * (p.most - p.seconds) for p in points],
+            [1e6 * (p.seconds - p.least) for p in points],
+            [1e6 * (p.most - p.seconds) for p in points],
         ]
-        times = [1e3 * p.seconds for p in points]
+        times = [1e6 * p.seconds for p in points]
         axes.errorbar(at, times, spread, fmt="o", color=colour, label=name, capsize=2, ms=5)
-        axes.plot(at, [1e3 * p.law for p in points], "-", color=colour, lw=1.2)
-        axes.plot(at, [1e3 * p.model for p in points], ":", color=colour, lw=1.6)
-    axes.plot([], [], "k-", lw=1.2, label="textbook's law")
+        axes.plot(at, [1e6 * p.law for p in points], "-", color=colour, lw=1.2)
+        axes.plot(at, [1e6 * p.model for p in points], ":", color=colour, lw=1.6)
+    axes.plot([], [], "k-", lw=1.2, label="law")
     axes.plot([], [], "k:", lw=1.6, label="simulated")
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     axes.set_xticks(hosts, [str(n) for n in hosts])
-    axes.set(xlabel="hosts", ylabel="time, ms")
+    times_axis(axes)
+    axes.set(xlabel="hosts", ylabel="time")
     axes.set_title(
         f"{rows[0].collective} of {format_size_argument(size)} over ports of"
         f" {format_link_rate(rate)}, measured"
@@ -480,18 +699,19 @@ class LawCommand(NetworkOptions, Command):
         " refused"
     )
     svg: Path | None = option("--svg FILE  draw times over hosts at the largest size")
+    md: bool = switch("--md  print the tables as Markdown")
+    dry_run: bool = switch(
+        "--dry-run  measure nothing; print the network, the launches and an estimate of their time"
+    )
 
     @classmethod
     def make_parser(cls, **about: Any) -> Parser:
         """The parser, which answers options of other commands with what there is here."""
         parser = super().make_parser(**about)
-        for flag, remedy in (
-            ("--budget", "-n sets the iterations of each row"),
-            ("--dry-run", "busbar cluster --hosts P --dry-run prints the plan of a cluster"),
-        ):
-            parser.add_argument(
-                flag, nargs="?", const="", type=only((), remedy), default=SUPPRESS, help=SUPPRESS
-            )
+        remedy = "-n sets the iterations of each row"
+        parser.add_argument(
+            "--budget", nargs="?", const="", type=only((), remedy), default=SUPPRESS, help=SUPPRESS
+        )
         return parser
 
     def run(self) -> int:
@@ -503,40 +723,135 @@ class LawCommand(NetworkOptions, Command):
             raise Unsupported(f"--hosts {self.hosts}: a law is of 2 hosts or more")
         if self.show and self.out is None:
             raise Unsupported("--show needs --out DIR, the folder of the records to show")
-        most = self.maxbytes or self.minbytes
-        sweep_sizes(parse_size(self.minbytes), parse_size(most), factor=4.0, step=None)
+        least, most = parse_size(self.minbytes), parse_size(self.maxbytes or self.minbytes)
+        sweep = Sweep(chosen(self.collective, self.algorithm), least, most, self.iters)
+        _ = sweep.sizes
         network = self.plan(max(counts))
+        if self.dry_run:
+            print("\n".join(planned(network, counts, sweep, self.out)))
+            return 0
+        number = done = 0
         with ExitStack() as ends:
             folder = self.out or Path(ends.enter_context(tempfile.TemporaryDirectory()))
             if not self.show:
-                sizes = ["-b", self.minbytes, "-e", most, "-f", "4"]
-                sweep = Sweep(chosen(self.collective, self.algorithm), sizes, self.iters)
                 earlier = _records(folder)
                 if earlier and not self.overwrite:
                     raise StoreError(
                         f"{folder}: has results already; --show shows them, --overwrite replaces"
                         " them"
                     )
+                existed = folder.exists()
                 folder.mkdir(parents=True, exist_ok=True)
-                with Cluster(network) as cluster, watched(cluster):
-                    for path in earlier:
-                        path.unlink()
-                    print_note("ports of the first hosts")
-                    ports(cluster, folder)
-                    for hosts in counts:
-                        measure(cluster, hosts, sweep, folder, print_note)
-            points, measured = saved(folder)
-            fitted = fit(measured, network.burst(network.rate))
-            rows = compared(points, fitted, network.rate)
-            print("\n".join(lines(rows, fitted, network.rate)))
-            print("\n".join(errors(rows, FIT_HOSTS)))
-            if self.svg is not None:
-                draw(rows, network.rate, self.svg)
-            if self.out is not None and any(
-                r.collective == "allreduce" and r.algorithm in ALGORITHMS for r in rows
-            ):
-                print(f"\nnext: busbar reports model {shlex.quote(str(folder))} --out model.png")
+                ends.enter_context(_interruptible())
+                try:
+                    for done in self._measured(network, counts, sweep, folder, earlier):  # noqa: B007
+                        pass
+                except _Interrupted as signalled:
+                    (number,) = signalled.args
+                    if earlier or not any(map(_points, _records(folder))):
+                        if not existed:
+                            _remove(folder)
+                        print_note(f"interrupted by {signal.Signals(number).name} before any row")
+                        return 128 + int(number)
+            self._print(network, folder)
+        if number:
+            name, of = signal.Signals(number).name, format_count(len(counts), "host count")
+            again = "nothing is kept without --out DIR"
+            if self.out is not None:
+                rate = ["--rate", f"{8 * self.rate:.15g}bit"] if self.rate != RATE else []
+                words = ["cluster", "law", "--show", "--out", str(folder), *rate]
+                again = shlex.join(["busbar", *words])
+            print_note(f"interrupted by {name}; {done} of {of} done: {again}")
+            return 128 + int(number)
         return 0
+
+    def _measured(
+        self,
+        network: Network,
+        counts: Sequence[int],
+        sweep: Sweep,
+        folder: Path,
+        earlier: list[Path],
+    ) -> Iterator[int]:
+        """Measure; yields the host counts that are done, after each launch.
+
+        Files of ``earlier`` are removed, from the list, too, once there is a cluster.
+        """
+        parts = launches(counts, sweep, print_note)
+        seconds = [row_seconds(part, sweep.sizes, network.rate) for part in parts]
+        progress = Progress([one for some in seconds for one in some])
+        print_note(f"{_estimate(parts, seconds)}, longer beside other programs")
+        with Cluster(network) as cluster, watched(cluster):
+            while earlier:
+                earlier.pop().unlink()
+            print_note("ports of the first hosts")
+            ports(cluster, folder)
+            progress.begin()
+            for at, part in enumerate(parts):
+                measure(cluster, part, folder, print_note, progress)
+                left = {one.hosts for one in parts[at + 1 :]}
+                yield sum(hosts not in left for hosts in counts)
+
+    def _print(self, network: Network, folder: Path) -> None:
+        """Print the tables of a folder, and draw it."""
+        points, measured = saved(folder)
+        fitted = fit(measured, network.burst(network.rate))
+        rows = compared(points, fitted, network.rate)
+        if self.md:
+            print("\n".join(lines(rows, fitted, network.rate)))
+        else:
+            screen = open_console(highlight=False, emoji=False, soft_wrap=False)
+            screen.print(heading(fitted, network.rate), markup=False)
+            for table in tables(rows, network.rate, screen.width):
+                screen.print()
+                screen.print(table.heading, style="bold", markup=False)
+                screen.print(table.table)
+                screen.print(table.footnote, markup=False)
+            for line in notes(rows, fitted, network.rate):
+                screen.print()
+                screen.print(line, markup=False)
+        for line in errors(rows, FIT_HOSTS):
+            print(line)
+        if self.svg is not None:
+            draw(rows, network.rate, self.svg)
+        if self.out is not None and any(_in_model(row) for row in rows):
+            print(f"\nnext: busbar reports model {shlex.quote(str(folder))} --out model.png")
+
+
+def _estimate(parts: Sequence[Launch], seconds: Sequence[Sequence[float]]) -> str:
+    """The estimated duration of launches, as ``12 rows in 3 launches: about 2 min 05 s``."""
+    rows, starts = format_count(sum(map(len, seconds)), "row"), format_count(len(parts), "launch")
+    return f"{rows} in {starts}: about {format_duration(_PORTS_S + sum(map(sum, seconds)))}"
+
+
+def planned(
+    network: Network, counts: Sequence[int], sweep: Sweep, out: Path | None
+) -> Iterator[str]:
+    """The lines of ``--dry-run``: the network, the command of each launch, the estimate."""
+    folder = out or Path("DIR")
+    yield from network_lines(network)
+    left_out: list[str] = []
+    parts = launches(counts, sweep, left_out.append)
+    yield from (f"# {line}" for line in left_out)
+    starts = [(min(FIT_HOSTS, network.hosts), _ports_words(folder))]
+    starts += [(part.hosts, part.words(folder / part.file())) for part in parts]
+    for hosts, words in starts:
+        yield shlex.join(launching(python(*words), hosts))
+    seconds = [row_seconds(part, sweep.sizes, network.rate) for part in parts]
+    yield f"# {_estimate(parts, seconds)}, longer beside other programs"
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder of a law without rows, and what the law wrote into it."""
+    for path in (*_records(folder), folder / _MAP):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _in_model(row: LawPoint) -> bool:
+    """Whether ``busbar reports model`` compares this row with the textbook."""
+    return row.collective == "allreduce" and row.algorithm in ALGORITHMS
 
 
 def chosen(collectives: str, algorithms: str | None) -> dict[str, list[str]]:

@@ -55,16 +55,7 @@ class ClusterCommand(ClusterOptions, Command):
 def plan(wanted: ClusterOptions) -> Iterator[str]:
     """The lines of ``--dry-run``: the planned network, and a script that makes it."""
     network = wanted.network
-    each = format_count(wanted.ranks_per_host, "rank")
-    yield f"# {format_count(network.hosts, 'host')}, {each} each"
-    for cable in network.cables():
-        ends = f"{cable.device} to spine"
-        if cable.host is not None:
-            ends = f"{cable.device} {network.address(cable.host)} to {network.leaf(cable.rack)}"
-        yield f"#   {ends}: {cable.rates}"
-    for (a, b), rate in network.pairs.items():
-        between = f"{network.name(a)} and {network.name(b)}"
-        yield f"#   between {between}: at most {format_link_rate(rate)} each way"
+    yield from network_lines(network, wanted.ranks_per_host)
     for down in wanted.down:
         yield f"#   {network.name(down.host)} loses its link after {down.after:g} s"
     yield shlex.join(opening(privileges()[0])) + "   # and in it:"
@@ -75,6 +66,20 @@ def plan(wanted: ClusterOptions) -> Iterator[str]:
         yield f"# {VARIABLE}={shlex.quote(_environment(wanted)[VARIABLE])}"
     if wanted.command:
         yield shlex.join(_started(wanted))
+
+
+def network_lines(network: Network, ranks_per_host: int = 1) -> Iterator[str]:
+    """The hosts, links and rates of a planned network, as comments."""
+    each = format_count(ranks_per_host, "rank")
+    yield f"# {format_count(network.hosts, 'host')}, {each} each"
+    for cable in network.cables():
+        ends = f"{cable.device} to spine"
+        if cable.host is not None:
+            ends = f"{cable.device} {network.address(cable.host)} to {network.leaf(cable.rack)}"
+        yield f"#   {ends}: {cable.rates}"
+    for (a, b), rate in network.pairs.items():
+        between = f"{network.name(a)} and {network.name(b)}"
+        yield f"#   between {between}: at most {format_link_rate(rate)} each way"
 
 
 def _started(wanted: ClusterOptions) -> list[str]:

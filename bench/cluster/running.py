@@ -143,20 +143,27 @@ class Cluster:
         )
 
     def run(
-        self, words: Sequence[str], env: Mapping[str, str] | None = None, **streams: Any
+        self,
+        words: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        *,
+        grace: float = _GRACE_S,
+        **streams: Any,
     ) -> child.Ended:
         """Run a command in the launchers' namespaces, with the files of this host, and wait for it.
 
-        A signal that asks us to end reaches the command; 15 s later the cluster is killed.
+        A signal that asks us to end reaches the command; ``grace`` seconds later the cluster is
+        killed.
         ``streams`` are arguments of `subprocess.Popen`. Raises Unavailable if the command cannot
         be started.
         """
         here = ["env", f"--chdir={Path.cwd()}"]
-        ending = threading.Timer(_GRACE_S, self._kill)
+        ending, first = threading.Timer(grace, self._kill), iter((True,))
         ending.daemon = True
 
         def receiver(pid: int) -> int:
-            if not ending.is_alive():
+            # A second signal may arrive while the first is starting the timer.
+            if next(first, False):
                 ending.start()
             return _child_of(pid)
 

@@ -7,6 +7,7 @@ assumption is listed in the notes.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -314,6 +315,15 @@ def _lines(notes: Sequence[str], costs: Costs | None) -> tuple[str, ...]:
     return tuple("costs: " + line for line in (*notes, *(costs.notes if costs is not None else ())))
 
 
+def _is_record(name: str) -> bool:
+    """True if a file is a record of a run, by its first bytes; False if it cannot be read."""
+    try:
+        with Path(name).open("rb") as file:
+            return re.match(rb'\s*\{"format":\s*\d+,\s*"run":', file.read(100)) is not None
+    except OSError:
+        return False
+
+
 def fit_maps(files: Sequence[str]) -> list[Costs]:
     """Fit measured maps: one `Costs` for each number of ranks, from all maps of that number.
 
@@ -322,6 +332,11 @@ def fit_maps(files: Sequence[str]) -> list[Costs]:
     """
     groups: dict[int, list[tuple[str, Topology]]] = {}
     for name in files:
+        if _is_record(name):
+            raise Unsupported(
+                f"{name}: has the rows of a run; costs are fitted to a matrix of links: mpirun -n P"
+                " busbar topology measure --sweep 16M -o MATRIX.json"
+            )
         try:
             topology: Topology = gather([name])[0]
         except ProbeError as error:

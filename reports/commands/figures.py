@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class PlotCommand(MachineOptions, RunOptions, Command):
     """Figures: busbw, latency, iterations, scaling, P x P heat maps, training steps."""
 
-    out: Path = option("--out DIR  folder (default .), created if it is missing", Path())
+    out: Path | None = option("--out DIR  folder (required), created if it is missing")
     format: str = option("--format", "png", choices=FIGURE_FORMS)
 
     def run(self) -> int:
@@ -31,6 +31,8 @@ class PlotCommand(MachineOptions, RunOptions, Command):
         from reports.analysis.machine import read_machine
         from reports.figures.every import every_figure
 
+        if self.out is None:
+            raise ReportError("give --out DIR, the folder of the figures, as --out plots")
         limit = None if self.limit is None else parse_rate(self.limit)
         if self.out.suffix.removeprefix(".") in FIGURE_FORMS and not self.out.is_dir():
             folder, form = self.out.parent, self.out.suffix[1:]

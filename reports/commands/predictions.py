@@ -26,7 +26,7 @@ _MOST_RANKS = 256
 
 
 class ModelCommand(RunOptions, Command):
-    """Parameter server and ring by ranks and sizes: measured, predicted and by the textbook."""
+    """Parameter server and ring by ranks and sizes: measured, predicted and by the law."""
 
     files: tuple[Path, ...] = option("RUN", (), nargs="*")
     n: str | None = option("-n RANKS  rank counts to predict, like 2-8,16 (default those of RUN)")
@@ -90,7 +90,7 @@ def _tables(comparison: LawComparison, width: int) -> list[RenderedTable]:
             (formula, "right", [f"{c.volume:.4g}n" for c in cells]),
             ("counted", "right", [f"{c.counted:.4g}n" for c in cells]),
             ("measured", "right", [format_digits(c.measured, format_seconds) for c in cells]),
-            ("textbook", "right", [format_digits(c.over_ranks, format_seconds) for c in cells]),
+            ("law, fitted", "right", [format_digits(c.over_ranks, format_seconds) for c in cells]),
             ("predicted", "right", [format_digits(c.predicted, format_seconds) for c in cells]),
             ("GB/s", "right", [format_digits(c.rate, format_rate) for c in cells]),
             ("grows", "right", [format_digits(g[0], "{:.2f}x".format) for g in growth]),
@@ -98,7 +98,7 @@ def _tables(comparison: LawComparison, width: int) -> list[RenderedTable]:
         ]
         heading = f"all-reduce by {name}: busiest port {formula}"
         if comparison.growths:
-            heading += "; GB/s: through it; textbook: at its size's rate"
+            heading += "; GB/s: through it; law, fitted: at their median"
         tables.append(render_rich(heading, columns, width, ("counted", "by volume")))
     return tables
 
@@ -124,7 +124,7 @@ def _growths(comparison: LawComparison, width: int) -> list[RenderedTable]:
         ("its port", "right", [f"P^{g.port:.2f}" for g in growths]),
         ("all links", "right", [f"P^{g.links:.2f}" for g in growths]),
     ]
-    heading = "growth with the number of ranks P: of time as measured, of bytes by the textbook"
+    heading = "growth with the number of ranks P: of time as measured, of bytes by the law"
     return [render_rich(heading, columns, width, ("ranks",))]
 
 

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 
 from busbar.files import encode_figure
 from busbar.units import format_count, format_size
-from reports.analysis.textbook import ALGORITHMS, FORMULAS, LawComparison, LawTiming
-from reports.figures.canvas import canvas, faint_grid, ranks_axis, sizes_axis
+from reports.analysis.textbook import (
+    ALGORITHMS,
+    FORMULAS,
+    NO_VERDICT,
+    LawComparison,
+    LawTiming,
+)
+from reports.figures.canvas import canvas, faint_grid, ranks_axis, sizes_axis, times_axis
 from reports.figures.series import colour_of
 
 if TYPE_CHECKING:
@@ -24,30 +30,40 @@ _NAMES = {"ps": "parameter server", "ring": "ring", "sharded_ps": "sharded serve
 def picture(comparison: LawComparison, form: str) -> bytes:
     """Draw the comparison as PNG or SVG: the largest size over P, and the most ranks over n.
 
-    Raises MissingLibrary without matplotlib.
+    A panel of one rank count or one size is left out beside the other. Raises MissingLibrary
+    without matplotlib.
     """
     cells = comparison.cells
     known = [c for c in cells if c.measured] or list(cells)
     size, ranks = max(c.size for c in known), max(c.ranks for c in known)
-    figure = canvas(11, 5.4)
-    left, right = figure.subplots(1, 2)
-    over_ranks = [comparison.of(name, size=size) for name in ALGORITHMS]
-    _lines(left, over_ranks, lambda c: c.ranks, lambda c: c.over_ranks)
-    ranks_axis(left, (c.ranks for c in cells), "ranks P")
-    left.set_title(f"all-reduce of {format_size(size)} over P", fontsize=10)
-    over_sizes = [comparison.of(name, ranks=ranks) for name in ALGORITHMS]
-    _lines(right, over_sizes, lambda c: c.size, lambda c: c.over_sizes)
-    sizes_axis(right, (c.size for c in cells), "size n (bytes)")
-    right.set_title(f"{format_count(ranks, 'rank')} over n", fontsize=10)
-    for axes in (left, right):
-        axes.set_yscale("log")
-        axes.set_ylabel("time (ms)")
+    several_sizes = len({c.size for c in cells}) > 1
+    several_ranks = len({c.ranks for c in cells}) > 1 or not several_sizes
+    panels = several_ranks + several_sizes
+    figure = canvas(5.5 * panels if panels > 1 else 7, 5.4)
+    drawn = list(figure.subplots(1, panels, squeeze=False)[0])
+    if several_ranks:
+        left = drawn[0]
+        over_ranks = [comparison.of(name, size=size) for name in ALGORITHMS]
+        _lines(left, over_ranks, lambda c: c.ranks, lambda c: c.over_ranks)
+        ranks_axis(left, (c.ranks for c in cells), "ranks P")
+        left.set_title(f"all-reduce of {format_size(size)} over P", fontsize=10)
+    if several_sizes:
+        right = drawn[-1]
+        over_sizes = [comparison.of(name, ranks=ranks) for name in ALGORITHMS]
+        _lines(right, over_sizes, lambda c: c.size, lambda c: c.over_sizes)
+        sizes_axis(right, (c.size for c in cells), "size n (bytes)")
+        right.set_title(f"{format_count(ranks, 'rank')} over n", fontsize=10)
+    for axes in drawn:
+        times_axis(axes)
+        axes.set_ylabel("time")
         faint_grid(axes)
         axes.legend(
             fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
         )
-    if comparison.verdict:
-        figure.suptitle(comparison.verdict.headline, fontsize=11)
+    title = "Parameter server and ring against the law"
+    if comparison.verdict and comparison.verdict.headline != NO_VERDICT:
+        title = comparison.verdict.headline
+    figure.suptitle(title, fontsize=11)
     return encode_figure(figure, form)
 
 
@@ -67,18 +83,18 @@ def _lines(axes: Axes, curves: Sequence[Sequence[LawTiming]], x: _X, textbook: _
 
 
 _Curve = tuple[str, str, list[tuple[float, float]]]
-"""A line's style, what it is, and its points (x, ms)."""
+"""A line's style, what it is, and its points (x, us)."""
 
 
 def _modelled(cells: Sequence[LawTiming], x: _X, textbook: _Time) -> Iterator[_Curve]:
-    predicted = [(x(c), 1e3 * c.predicted) for c in cells if c.predicted]
+    predicted = [(x(c), 1e6 * c.predicted) for c in cells if c.predicted]
     if predicted:
         yield ":", "predicted", predicted
     known = [(c, time) for c in cells if (time := textbook(c))]
     if known:
         first, time = known[0]
         rate = first.volume * first.size / time / 1e9
-        points = [(x(c), 1e3 * time) for c, time in known]
+        points = [(x(c), 1e6 * time) for c, time in known]
         yield "--", f"{FORMULAS[first.algorithm]} at {rate:.3g} GB/s", points
 
 
@@ -89,10 +105,10 @@ def _measured(axes: Axes, cells: Sequence[LawTiming], x: _X) -> None:
     name = known[0][0].algorithm
     axes.errorbar(
         [x(c) for c, _ in known],
-        [1e3 * time for _, time in known],
+        [1e6 * time for _, time in known],
         yerr=[
-            [1e3 * max(0.0, time - (c.low or time)) for c, time in known],
-            [1e3 * max(0.0, (c.high or time) - time) for c, time in known],
+            [1e6 * max(0.0, time - (c.low or time)) for c, time in known],
+            [1e6 * max(0.0, (c.high or time) - time) for c, time in known],
         ],
         label=f"{_NAMES[name]}, measured",
         color=_COLOURS[name],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
+from contextlib import nullcontext
 from math import log2
 from pathlib import Path
 from statistics import median
@@ -17,6 +20,7 @@ from bench.cluster.law import (
     LawCommand,
     LawPoint,
     Ports,
+    Progress,
     chosen,
     compared,
     draw,
@@ -24,15 +28,23 @@ from bench.cluster.law import (
     exponent,
     fit,
     lines,
+    notes,
     saved,
     simulated,
+    tables,
     textbook,
     unsteady,
     why_not,
 )
+from bench.cluster.network import Network
+from bench.cluster.running import Cluster
+from bench.launch import child
 from busbar.errors import ReportError, StoreError, Unsupported
+from busbar.terminal import open_console
 from reports.readers.reading import read
 from tests.command import reports_main
+from tests.reports.runs import allreduce
+from tests.reports.runs import saved as written
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
 PORTS = Ports(1.2e7, 1e-5, 18e3)
@@ -161,6 +173,26 @@ def test_the_table_says_measured_law_simulated_growth_and_ratio(tmp_path: Path) 
     assert (tmp_path / "law.svg").read_bytes().startswith(b"<?xml")
 
 
+def test_a_terminals_table_says_what_its_cells_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: each column has one quantity and its name; a row below its law has the reason."""
+    fast = compared([LawPoint("ps", 2, 1 << 16, 7.6e-3, 7.5e-3, 7.7e-3, 0)], PORTS, 1.25e7)
+    shown = [*tables([*_compared(), *fast], 1.25e7, 120)]
+    assert [table.heading.partition(",")[0] for table in shown] == [
+        "allreduce of 64K",
+        "allreduce of 1M",
+    ]
+    for table in shown:
+        open_console(width=120).print(table.table)
+    out = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    heads = "algorithm hosts measured least to greatest law simulated over law over simulated"
+    assert out[0] == heads.split()
+    assert out[2][:7] == ["ps", "2", "7.6", "7.5", "to", "7.7", "10.5"]
+    assert out[2][-2] == "0.72" and "grows as: ring P^" in shown[1].footnote
+    (note,) = notes([*_compared(), *fast], PORTS, 1.25e7)
+    assert "law (measured over law): allreduce ps 2x64K 0.72. After a pause" in note
+    assert not [*notes(_compared(), PORTS, 1.25e7)]
+
+
 def test_errors_are_of_hosts_that_the_fit_has_not_seen() -> None:
     """A prediction is of another host count than what it was fitted on; the library has none."""
     text = "\n".join(errors(_compared(), 4))
@@ -245,7 +277,9 @@ def test_the_next_command_is_named_for_a_law_that_it_can_compare(
     folder = tmp_path / "a law"
     argv = ["--hosts", "2", "--rate", "1Gbit", "-A", "ring,ps", "-b", "16K", "-n", "2"]
     assert _law([*argv, "--out", str(folder)]) == 0
-    last = capsys.readouterr().out.splitlines()[-1]
+    printed = capsys.readouterr()
+    assert "0 of 2 rows done, about " in printed.err
+    last = printed.out.splitlines()[-1]
     words = shlex.split(last.removeprefix("next: busbar reports "))
     assert words == ["model", str(folder), "--out", "model.png"]
     assert reports_main(words[:2]) == 0
@@ -272,7 +306,7 @@ def test_a_law_is_measured_and_shown_again(
     """
     monkeypatch.setattr(law, "STEADY", 0.0)
     argv = ["--hosts", "3", "--rate", "1Gbit", "-c", "allgather", "-A", "doubling,ring,library"]
-    argv += ["-b", "16K", "-n", "2", "--out", str(tmp_path)]
+    argv += ["-b", "16K", "-n", "2", "--md", "--out", str(tmp_path)]
     assert _law(argv) == 0
     first, said = capsys.readouterr()
     assert "3 hosts: left out: doubling needs a power of two" in said
@@ -286,3 +320,114 @@ def test_a_law_is_measured_and_shown_again(
     assert [(p.seconds, p.slower) for p in points] == [
         (min(pair), max(pair)) for pair in zip(*launches, strict=True)
     ]
+
+
+def test_the_time_that_is_left_follows_the_rows_that_are_done() -> None:
+    """Rule: before any row the estimate stands; rows that took twice theirs double the rest."""
+    now = [100.0]
+    progress = Progress([1.0, 3.0, 4.0], lambda: now[0])
+    progress.begin()
+    assert str(progress) == "0 of 3 rows done, about 8 s left"
+    now[0] += 8.0
+    progress.reach(2)
+    assert str(progress) == "2 of 3 rows done, about 8 s left"
+    now[0] += 3.0
+    progress.reach(1)
+    assert str(progress) == "2 of 3 rows done, about 5 s left"
+
+
+def test_a_dry_run_prints_network_launches_and_estimate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: --dry-run builds no cluster and writes nothing; it has a line for each launch."""
+    monkeypatch.setattr(law, "Cluster", None)
+    monkeypatch.setattr(law, "launching", lambda words, ranks: ["mpirun", str(ranks), *words])
+    argv = ["--hosts", "2,3", "-c", "allgather", "-A", "doubling,ring", "-b", "64K", "-e", "256K"]
+    assert _law([*argv, "--dry-run", "--out", str(tmp_path / "law")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "# 3 hosts, 1 rank each" and "100 Mbit/s each way" in out[1]
+    starts = [shlex.split(line) for line in out if line.startswith("mpirun ")]
+    assert [words[1] for words in starts] == ["3", "2", "3"]
+    assert starts[1][-1].endswith("hosts2.allgather.jsonl")
+    assert "# 3 hosts: left out: doubling needs a power of two" in "\n".join(out)
+    assert out[-1].startswith("# 6 rows in 2 launches: about ")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("measured", [True, False])
+def test_an_interrupted_law_shows_what_was_measured(
+    number: signal.Signals,
+    measured: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rule: a signal, also twice as `timeout` sends it, ends a law with the table of its rows.
+
+    The last line has the command that shows them again. Without a row no folder is left.
+    """
+    folder = tmp_path / "law"
+
+    def interrupted(*_: object) -> None:
+        if measured:
+            written(folder / "hosts2.allreduce.jsonl", [allreduce("ring", 2, 1 << 16, [5e-3] * 3)])
+        assert signal.getsignal(number) not in (signal.SIG_DFL, signal.default_int_handler)
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(law, "Cluster", nullcontext)
+    monkeypatch.setattr(law, "watched", nullcontext)
+    monkeypatch.setattr(law, "ports", lambda *_: None)
+    monkeypatch.setattr(law, "gather", lambda _: [_map({(0, 1): 1.2e7})])
+    monkeypatch.setattr(law, "measure", interrupted)
+    argv = ["--hosts", "2,4", "-A", "ring", "--rate", "50Mbit", "--out", str(folder)]
+    assert _law(argv) == 128 + number
+    out, err = capsys.readouterr()
+    if measured:
+        assert "allreduce of 64K" in out and "50 Mbit/s" in out
+        again = f"busbar cluster law --show --out {folder} --rate 50000000bit"
+        said = f"busbar: interrupted by {number.name}; 0 of 2 host counts done: {again}"
+        assert err.splitlines()[-1] == said
+        assert _law(shlex.split(again)[3:]) == 0
+        assert capsys.readouterr().out == out
+    else:
+        assert not out and err.endswith(f"interrupted by {number.name} before any row\n")
+        assert not folder.exists()
+
+
+def test_two_signals_at_once_start_the_end_of_a_cluster_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule: a second signal while the first starts the timer of the end does not start it again.
+
+    A thread that was started twice ended in a KeyError of `threading`.
+    """
+    starts: list[float] = []
+    signalled: list[object] = []
+
+    class Timer:
+        def __init__(self, seconds: float, _: object) -> None:
+            self.seconds = seconds
+
+        def is_alive(self) -> bool:
+            return False
+
+        def start(self) -> None:
+            starts.append(self.seconds)
+            if len(starts) < 9:
+                signalled[0](1)  # type: ignore[operator]
+
+        def cancel(self) -> None: ...
+
+    def run(words: object, env: object, stop: object, receiver: object, **_: object) -> child.Ended:
+        signalled.append(receiver)
+        receiver(1)  # type: ignore[operator]
+        return child.Ended(0, "", 0)
+
+    monkeypatch.setattr("bench.cluster.running.threading.Timer", Timer)
+    monkeypatch.setattr(child, "run", run)
+    Cluster(Network(hosts=1, rate=1e7)).run(["true"], grace=0.5)
+    assert starts == [0.5]

@@ -127,6 +127,15 @@ def test_bad_input_is_one_line_and_status_2(line: str, says: str) -> None:
     assert says in err
 
 
+def test_a_record_is_no_matrix_to_fit(tmp_path: Path) -> None:
+    """Rule: the rows of a run are named for what they are, with the command of a matrix."""
+    record = tmp_path / "run.jsonl"
+    record.write_text('{"format":4,"run":"1","environment":{"a":"' + 20000 * "x" + '"}}\n')
+    status, out, err = collectives_cli("fit", str(record))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "rows of a run" in err and "topology measure --sweep" in err
+
+
 @pytest.mark.parametrize(
     ("collective", "name"),
     [

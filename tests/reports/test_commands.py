@@ -39,7 +39,7 @@ def test_listing_the_commands_is_light() -> None:
 @pytest.mark.parametrize(
     ("command", "library"),
     [
-        (["plot", "RUN"], "matplotlib"),
+        (["plot", "RUN", "--out", "plots"], "matplotlib"),
         (["html", "RUN", "--out", "page.html"], "plotly"),
         (["show", "RUN", "--expect-file", "rules.yaml"], "PyYAML"),
     ],
@@ -85,6 +85,7 @@ def run_file(tmp_path: Path) -> Path:
         ),
         (["history", "RUN", "RUN", "--fail", "5%"], "unrecognized arguments: --fail"),
         (["plot", "RUN", "--format", "gif"], "'gif'"),
+        (["plot", "RUN"], "give --out DIR, the folder of the figures"),
         (["show", "RUN", "--limit", "fast"], "'fast' is no rate"),
         (["show", "RUN", "--expect", "foo"], "--expect 'foo'"),
         (["show", "RUN", "--expect-file", "RUN"], "run.jsonl:2: no YAML"),

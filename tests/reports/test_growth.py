@@ -182,7 +182,35 @@ def test_what_is_too_uncertain_or_too_little_has_no_verdict() -> None:
     assert "too wide" in found.details
     for few in (_results(by_port, ["ring", "sharded_ps"]), _results(by_port, counts=[4])):
         alone = _compared(few).verdict
-        assert alone is not None and "--ranks 2,4,8,16" in alone.details
+        assert alone is not None and "; run busbar allreduce --ranks " in alone.details
+
+
+def test_a_verdict_that_lacks_rows_names_them_and_their_command() -> None:
+    """Rule: what is missing is said by algorithm and count, and on emulated hosts for a law."""
+    emulated = {"hosts": ["host0", "host1"], "variables": allowed(variables({}))}
+    kept = [r for r in _results(by_port, ["ring", "ps"], [2, 4]) if r.every[0].algorithm == "ring"]
+    kept += _results(by_port, ["ps"], [2])
+    for known, command in (
+        ({}, "busbar allreduce --ranks 2,4 -A ring,ps -b 4M"),
+        (emulated, "busbar cluster law --hosts 2,4 -A ring,ps -b 4M --out DIR"),
+    ):
+        found = _compared([changed(one, known) for one in kept]).verdict
+        assert found is not None and found.headline == "No verdict on the law"
+        unit = "hosts" if known else "ranks"
+        assert found.details.endswith(f"ps is missing on 4 {unit}; run {command}.")
+
+
+def test_of_emulated_hosts_the_faster_launch_counts() -> None:
+    """Rule: a row that `cluster law` measured twice has the same time there and in `model`."""
+    emulated = {"hosts": ["host0", "host1"], "variables": allowed(variables({}))}
+    twice = [
+        allreduce("ring", 2, SIZE, [seconds] * 6, environment=known)
+        for known in [emulated]
+        for seconds in (6e-3, 9e-3)
+    ]
+    elsewhere = [changed(row, {"variables": {}}) for row in twice]
+    assert [c.measured for c in _compared(twice).cells] == [6e-3]
+    assert [c.measured for c in _compared(elsewhere).cells] == [7.5e-3]
 
 
 def test_rank_counts_that_share_cores_do_not_blur_those_that_do_not() -> None:

@@ -210,14 +210,28 @@ def test_what_was_not_measured_has_no_table(tmp_path: Path) -> None:
 
 
 def test_one_number_of_ranks_is_no_fit(tmp_path: Path) -> None:
-    """Rule: with one number of ranks no textbook's time stands beside what was measured."""
+    """Rule: with one number of ranks no fitted time stands beside what was measured."""
     only = [one for one in _textbook() if one.every[0].ranks == 4]
     several, one = (
         cli("model", saved(tmp_path / f"{n}.jsonl", results)).out
         for n, results in enumerate((_textbook(), only))
     )
-    assert "textbook" in several and "grows" in several
-    assert "measured" in one and "textbook" not in one and "grows" not in one
+    assert "law, fitted" in several and "grows" in several
+    assert "measured" in one and " law, fitted " not in one and "grows" not in one
+
+
+def test_a_figure_has_no_panel_of_one_point(tmp_path: Path) -> None:
+    """Rule: one size, or one rank count, has one panel; times have units; no title says nothing."""
+    one_size = [one for one in _textbook() if one.every[0].size == 1 << 20]
+    one_count = [one for one in _textbook() if one.every[0].ranks == 4]
+    texts = []
+    for n, results in enumerate((_textbook(), one_size, one_count)):
+        target = tmp_path / f"{n}.svg"
+        cli("model", saved(tmp_path / f"{n}.jsonl", results), "--out", target)
+        texts.append(target.read_text(encoding="utf-8"))
+    assert ["ranks P" in text for text in texts] == [True, True, False]
+    assert ["size n (bytes)" in text for text in texts] == [True, False, True]
+    assert all(" ms" in text and "No verdict" not in text for text in texts)
 
 
 @pytest.mark.parametrize(
