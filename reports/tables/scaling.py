@@ -17,7 +17,6 @@ from busbar.tables import Column, RenderedTable, render_lines, render_rich, spli
 from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
     HEADS,
-    UNSURE,
     alone,
     answers,
     cell,
@@ -28,6 +27,7 @@ from reports.analysis.answer import (
     sentence,
     server_and_ring,
     stretch_table,
+    unsure,
 )
 from reports.analysis.compare import row_key, samples
 from reports.analysis.winners import Cells, Stretch, at_center, decided, winners
@@ -132,18 +132,21 @@ _KEY = "~: another may be as fast"
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer.
 
-    The meaning of a tilde stands once, below the last table that has one.
+    If most rows were disturbed, the first line says so (`too_disturbed`).
     """
+    from reports.analysis.cautions import too_disturbed  # not before the first row
+
     lines = wrap(alone(rows), width, subsequent_indent=_GAP)
     every = answers(rows)
-    unsure = [what for what, ranges in every.items() if not all(one.sure for one in ranges)]
+    if every:
+        lines += wrap(too_disturbed(rows), width, subsequent_indent=_GAP, break_on_hyphens=False)
     for what, ranges in every.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
             lines += wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP)
-        if what in unsure[-1:]:
-            lines.append(UNSURE)
+        for meaning in unsure(ranges):
+            lines += wrap(meaning, width, subsequent_indent=_GAP)
         lines += wrap(sentence(ranges), width, subsequent_indent=_GAP)
     for text in server_and_ring(rows):
         lines += wrap(text, width, subsequent_indent=_GAP)

@@ -17,7 +17,7 @@ from busbar.units import format_digits, format_seconds, seven_characters
 from reports.analysis.textbook import FORMULAS, VOLUMES
 from reports.analysis.winners import Winner, winners
 from reports.records.measurement import LAST, LIBRARY, Measurement, grouped, placements
-from reports.records.metrics import PLACEMENT
+from reports.records.metrics import PLACEMENT, TESTS
 from reports.statistics.quantities import (
     BEYOND_LIMIT,
     LATENCY_BOUND,
@@ -28,12 +28,6 @@ from reports.statistics.quantities import (
 )
 from reports.tables.scaling import answer, disturbance_lines
 
-#: The point-to-point tests, and the units of their cells.
-TESTS: Mapping[str, str] = {
-    "latency": "us, one way",
-    "bandwidth": "MB/s of all pairs (messages/s)",
-    "bidirectional_bandwidth": "MB/s of all pairs, both ways (messages/s)",
-}
 _SIZE = 10
 
 
