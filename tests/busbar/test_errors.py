@@ -43,7 +43,7 @@ class _Terminal(io.StringIO):
 def test_an_interrupt_is_confirmed_on_a_terminal(
     stream: type[io.StringIO], text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: Ctrl-C before there is anything to report is confirmed in a line, on a terminal only."""
+    """Rule: Ctrl-C before there is anything to report is confirmed, on a terminal only."""
 
     def interrupted() -> int:
         raise KeyboardInterrupt
