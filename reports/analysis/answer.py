@@ -7,7 +7,6 @@ from itertools import pairwise
 from statistics import geometric_mean
 
 from busbar.units import format_count, format_rate, format_seconds, format_size, is_open
-from reports.analysis.cautions import too_disturbed
 from reports.analysis.textbook import VOLUMES, what_is_shared
 from reports.analysis.winners import (
     Cells,
@@ -94,6 +93,8 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
     for several algorithms on one rank the reason. If most rows were disturbed (`too_disturbed`),
     this comes first.
     """
+    from reports.analysis.cautions import too_disturbed  # not before the first row
+
     sentences = {
         what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()
     }

@@ -134,12 +134,8 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
 
     If most rows were disturbed, the first line says so (`too_disturbed`).
     """
-    from reports.analysis.cautions import too_disturbed  # not before the first row
-
-    lines = wrap(alone(rows), width, subsequent_indent=_GAP)
     every = answers(rows)
-    if every:
-        lines += wrap(too_disturbed(rows), width, subsequent_indent=_GAP, break_on_hyphens=False)
+    lines = _foreword(rows, every, width)
     for what, ranges in every.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
@@ -153,6 +149,16 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     return lines
 
 
+def _foreword(
+    rows: Sequence[Measurement], answer: Mapping[str, Sequence[Stretch]], width: int
+) -> list[str]:
+    """Why there is no answer, or why the run is to be repeated first; mostly no lines."""
+    from reports.analysis.cautions import too_disturbed  # not before the first row
+
+    text = alone(rows) or (too_disturbed(rows) if answer else "")
+    return wrap(text, width, subsequent_indent=_GAP, break_on_hyphens=False)
+
+
 def best_lines(
     rows: Sequence[Measurement], answer: Mapping[str, Sequence[Stretch]], width: int
 ) -> list[str]:
@@ -160,7 +166,7 @@ def best_lines(
 
     ``answer``: the `answers` of the rows, with ``each_size``.
     """
-    lines = wrap(alone(rows), width, subsequent_indent=_GAP)
+    lines = _foreword(rows, answer, width)
     for what, each in answer.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, at each size", width)
         lines += _ranges(each, width)
