@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from busbar.completion import words as words_asked
+from busbar.errors import Unsupported
 from busbar.process import load, serve
 
 # Words that are no commands, and what to type instead: guesses of newcomers, and names of OSU's and
@@ -22,6 +23,14 @@ _ELSEWHERE: Mapping[str, str] = {
     "algorithms": "collectives list",
     "law": "cluster law",
     "map": "topology",
+    "trace": "step --trace FILE.json",
+}
+# Words that are no commands, and the page that explains them.
+_PAGES: Mapping[str, str] = {
+    **dict.fromkeys(("glossary", "ranks"), "docs/glossary.md"),
+    "tutorial": "docs/tutorial.md",
+    **dict.fromkeys(("algbw", "busbw"), "docs/measuring-answer.md (algbw and busbw)"),
+    "limit": "docs/measuring-limit.md",
 }
 #: Packages that have several commands; errors of these begin with the package's name.
 ROOMS = ("topology", "collectives", "reports")
@@ -78,6 +87,11 @@ def _benchmark(words: Sequence[str]) -> int:
     if words[0] not in names:
         from busbar.commands import no_command
 
+        if words[0].lower() in _PAGES:
+            page = _PAGES[words[0].lower()]
+            raise Unsupported(
+                f"no command {words[0]!r}; it is explained in {page} of the documentation"
+            )
         raise no_command(
             words[0], (*COMMANDS, *names), "busbar reports show", _elsewhere(words[0], names)
         )

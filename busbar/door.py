@@ -24,6 +24,8 @@ def leave(name: str, target: str, *words: str) -> NoReturn:
         status = serve(name, lambda: _opened(target, [*words, *sys.argv[1:]]))
     except KeyboardInterrupt:  # raised before or after `serve`, which handles it itself
         status = INTERRUPTED
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(f"{name}: interrupted", file=sys.stderr, flush=True)
     from signal import SIG_DFL, SIGINT, signal
 
     signal(SIGINT, SIG_DFL)  # while the interpreter exits, an interrupt would print a traceback

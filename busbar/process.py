@@ -62,11 +62,19 @@ def serve(name: str, run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         with contextlib.suppress(BusbarError), output():
             sys.stdout.flush()
+        note_interrupted(name)
         return INTERRUPTED
     except OutputClosed:
         return CLOSED
     except BusbarError as error:
         return report_error(name, error)
+
+
+def note_interrupted(name: str) -> None:
+    """Confirm Ctrl-C on a terminal; anywhere else the exit status says it."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        with contextlib.suppress(OSError):
+            print(f"{name}: interrupted", file=sys.stderr, flush=True)
 
 
 def report_error(name: str, error: BusbarError) -> int:

@@ -25,6 +25,7 @@ from busbar.mpi import library_version, load_mpi
 from busbar.start import python
 from busbar.status import EARLY, MEANING, RANK_LOST
 from busbar.terminal import make_lines_printable, print_note
+from busbar.units import format_count
 from collectives.execution.gpu import take
 from collectives.execution.registry import transports
 from reports.readers.codec import measurements
@@ -83,6 +84,8 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
     Raises Unavailable without an MPI or its launcher, or if the limit of open files or the shared
     memory is too small.
     """
+    if sys.stderr is not None and sys.stderr.isatty():
+        print_note(f"starting {format_count(ranks, 'rank')}")
     library = library_version(load_mpi())
     mpirun = mpirun_beside()
     if options.on_hosts:

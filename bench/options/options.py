@@ -792,7 +792,9 @@ def make_parser(collective: str, command: str = "") -> Parser:
         description=f"Measure {title}. For example: {name} --ranks 2 -b 64K -e 16M",
         epilog="Run under mpirun, or let --ranks N start the launcher for you (default: one rank"
         " for each core, or GPU). Of nccl-tests' other flags each says what to use here"
-        " (docs/nccl-tests.md).",
+        " (docs/nccl-tests.md). algbw: size over time; busbw: algbw times the bus factor (of"
+        " allreduce 2(P-1)/P for P ranks), the rate that a rank's port needs, to"
+        " compare with a link's rate; limit: the share of what memory allows (docs/glossary.md).",
     )
     add_flags(parser.add_argument)
     for own in dict.fromkeys(one for entry in transports().values() for one in entry.options):

@@ -25,7 +25,8 @@ from reports.exports.store import SINKS, Earlier, Store, check_target, nccl_sink
 from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
 from reports.readers.text import read_bytes
 from reports.records.measurement import Measurement, grouped, level_of, placements
-from reports.tables.summary import TESTS, arrivals_table, pairs
+from reports.records.metrics import TESTS
+from reports.tables.summary import arrivals_table, pairs
 
 # Seconds that the end of a run waits for a row that is being written or printed. If the output goes
 # to a pager that shows a full page, printing never ends.

@@ -182,7 +182,10 @@ class StepOptions(RunOptions):
         "-w --warmup_iters N  warm-up steps", 1, at_least(0, "warm-ups"), title="how long"
     )
     budget: float = redefine(
-        RunOptions, "budget", 5.0, text="--budget SECONDS|10m  time limit of an update, without -n"
+        RunOptions,
+        "budget",
+        5.0,
+        text="--budget SECONDS|10m  time limit of an update's steps, at least 6, without -n",
     )
 
     json: bool = switch(

@@ -14,7 +14,7 @@ from bench.run.session import RunSession
 from bench.steps.compute import prompt_timers
 from bench.steps.job import StepJob, step_record, update
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.step_table import best_fusion, header, row
+from bench.steps.step_table import best_fusion, closing_lines, header, row
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
 from busbar.files import check, write
 from busbar.host import boot
@@ -78,9 +78,11 @@ class _StepSession(RunSession):
 
     def _closing(self) -> list[str]:
         """The lines below the table."""
-        if self._options.sweep != "fusion" or self._options.json:
+        if self._options.json:
             return []
-        return best_fusion(self._keeper.results)
+        rows = self._keeper.results
+        best = best_fusion(rows) if self._options.sweep == "fusion" else []
+        return [*closing_lines(rows), *best]
 
     def _depart(self, choice: UpdateChoice, lost: int) -> None:
         """End this rank: MPI ranks were lost, and all further updates need them."""

@@ -19,10 +19,11 @@ from busbar.units import (
     format_seconds,
     format_size_argument,
 )
-from reports.analysis.steps import StepFigures, figures
+from reports.analysis.cautions import disturbance, too_disturbed
+from reports.analysis.steps import StepFigures, fastest, figures, hidden_text, share_text
 from reports.readers.codec import measurements
 from reports.records.cores import Load
-from reports.records.measurement import Measurement, grouped
+from reports.records.measurement import LIBRARY, Measurement, grouped
 from reports.records.steps import Step
 from reports.statistics.uncertain import Uncertain
 
@@ -127,6 +128,26 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
     return lines
 
 
+def closing_lines(rows: Sequence[Measurement]) -> list[str]:
+    """The lines below all rows: what ``none`` and ``-`` mean, the fastest update, disturbances."""
+    known = [(row, one) for row in rows if (one := figures(row)) is not None]
+    texts = [too_disturbed(rows)]
+    if any(one.hidden is not None and one.hidden.value < 0 for _, one in known):
+        texts.append(
+            "hidden none: the exchange made the step longer than it takes alone, so overlap hid"
+            " nothing of it"
+        )
+    bare = [row for row, one in known if one.predicted is None]
+    if bare:
+        why = "--fit FILE or --topology MAP gives the costs of the links"
+        if all(row.algorithm.startswith(LIBRARY) for row in bare):
+            why = f"with {why}, but the library has no schedule to predict by"
+        texts.append(f"predicted, ratio -: {why}")
+    texts += [fastest(rows), disturbance(rows)]
+    width = min(_table().terminal, 100) - 2
+    return [f"# {line}" for text in texts for line in wrap(text, width, subsequent_indent="  ")]
+
+
 class _StepColumn(NamedTuple):
     """A column of the table: its head and width, and functions that take and format its figure.
 
@@ -179,11 +200,6 @@ def _table() -> _Table:
     return _Table(_COLUMNS[:count], False, _COLUMNS[count:], max(terminal, 40))
 
 
-def _share(value: float) -> str:
-    """A share in per cent, with one decimal if it is below 100 %."""
-    return f"{100 * value:.1f}%" if abs(value) < 1 else f"{100 * value:.0f}%"
-
-
 def _ratio(value: float) -> str:
     return f"{value:.3f}" if value < 10 else format_digits(value)
 
@@ -191,9 +207,9 @@ def _ratio(value: float) -> str:
 _COLUMNS = (
     _StepColumn("step", 8, 9, lambda r, f: f.step, format_seconds),
     _StepColumn("exposed", 9, 10, lambda r, f: f.exposed, format_seconds),
-    _StepColumn("hidden", 7, 8, lambda r, f: f.hidden, _share),
+    _StepColumn("hidden", 7, 8, lambda r, f: f.hidden, hidden_text),
     _StepColumn("samples/s", 10, 4, lambda r, f: f.rate, format_digits),
-    _StepColumn("eff.", 7, 6, lambda r, f: f.efficiency, _share),
+    _StepColumn("eff.", 7, 6, lambda r, f: f.efficiency, share_text),
     _StepColumn("predicted", 10, 0, lambda r, f: f.predicted, format_seconds),
     _StepColumn("ratio", 7, 6, lambda r, f: f.over_predicted, _ratio),
     # The columns from here on need a wide terminal.

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from bench.options.options import parse_choice
 from bench.run.memory import Need, Room
+from bench.run.noise import NoiseCounters, cause, noted
 from bench.run.tuning_file import load
 from bench.steps.buckets import GradientLayout, Gradients, TensorRange, assign_buckets, fill_buffers
 from bench.steps.compute import spend_until
@@ -554,8 +555,10 @@ class _Update:
             rules = replace(rules, precise=0.0)
         step = TrainingStep(job, self._gradients, self._spans, self._exchanges, self._training)
         before, plans_before = (step.sent, step.received), self._first.plans_made
+        noise = NoiseCounters(job.world)
         try:
             timed = self._timed(step, rules)
+            noise.stop()
         finally:
             step.close()
         moved = np.array([step.sent, step.received]) - before
@@ -567,7 +570,15 @@ class _Update:
         )
         facts, lines = facts | coding_facts, lines + coding_lines
         alone = self._timed(FunctionAction(self._compute), Timing(0, n, per_rank=True))
-        exchange = self._timed(FunctionAction(self._exchange_all), Timing(1, min(n, _ALONE)))
+        # Exchanges that take longer than computing does are as many as the budget has room for.
+        exposed = max(0.0, median(timed.times_s) - median(alone.times_s)) if n else 0.0
+        times = min(n, _ALONE, max(1, int(options.budget / exposed) if exposed else n))
+        exchange = self._timed(FunctionAction(self._exchange_all), Timing(1, times))
+        others, waits = noise.gather()
+        if waited := noted(waits):
+            lines = [*lines, f"# {job.choice.label}: waited for a core: {waited}"]
+        if others is not None and (why := cause(others)):
+            lines = [*lines, f"# {job.choice.label}: meanwhile {why}"]
         wrong = self._count_wrong() if self._training.source is None else 0
         by_rank = job.world.gather([*(moved / runs).tolist(), step.messages / runs, wrong])
         sent, received, messages, wrongs = zip(*by_rank, strict=True)
@@ -585,6 +596,8 @@ class _Update:
             structs.replace(
                 timed,
                 runs=None,
+                noise=others,
+                core_wait=waits,
                 wrong=sum(wrongs) if self._training.source is None else None,
                 sent_bytes=round(max(sent)) if counted else None,
                 received_bytes=round(max(received)) if counted else None,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from inspect import getdoc
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from busbar.commands import Command
@@ -34,12 +36,19 @@ if TYPE_CHECKING:
 
 # With more ranks than this, moves are listed instead of shown in a column per rank.
 _WIDEST = 8
+# Sentences below a table are at most this wide.
+_PROSE = 80
 
 
 def summary(collective: str, name: str) -> str:
-    """The first line of an algorithm's docstring, without the errors that it raises."""
+    """The first sentence or two of an algorithm's docstring: its cost. Ranks are called P."""
     doc = (algorithm(collective, name).__doc__ or "").strip().splitlines()
-    return doc[0].partition(" Raises ")[0] if doc else ""
+    return _of_ranks(doc[0].partition(" Raises ")[0].removeprefix("In ")) if doc else ""
+
+
+def _of_ranks(text: str) -> str:
+    """A docstring's text for the screen: P for the parameter n (ranks), names without quotes."""
+    return re.sub(r"\bn\b", "P", text).replace("``", "")
 
 
 class ListCommand(Command):
@@ -55,7 +64,7 @@ class ListCommand(Command):
             for i, name in enumerate(algorithms(collective)):
                 table.add_row(collective if i == 0 else "", name, summary(collective, name))
             table.add_section()
-        show(table)
+        show(table, "P: ranks; lg: logarithm to base 2; the vector: N bytes.")
         return 0
 
 
@@ -79,9 +88,12 @@ class ShowCommand(ScheduleOptions, Command):
         schedule = make(collective, name, nranks, root=options.root, **parameters)
         chunks = format_count(schedule.nchunks, "chunk")
         title = f"{collective} {options.name} on {format_count(nranks, 'rank')}, {chunks}"
+        move, last = f"→{nranks - 1}", max(0, schedule.nchunks - 1)
         legend = (
-            "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
+            f"{move} {last}: sends chunk {last} to rank {nranks - 1}, which keeps it instead of its"
+            f" own; +{last}: which adds it"
         )
+        legend = "\n".join(wrap(legend, min(width(), _PROSE)))
         description = _about(collective, name)
         if nranks <= _WIDEST:
             show(_columns(schedule, title), legend, *description)
@@ -105,7 +117,8 @@ def _about(collective: str, name: str) -> list[str]:
     if name not in algorithms(collective):
         return []
     _, *more = (getdoc(algorithm(collective, name)) or "").split("\n\n")
-    return [" ".join(one.split()) for one in more if not one.startswith("Raises")]
+    texts = [_of_ranks(" ".join(one.split())) for one in more if not one.startswith("Raises")]
+    return [line for text in texts for line in wrap(text, min(width(), _PROSE))]
 
 
 def _columns(schedule: Schedule, title: str) -> Table:

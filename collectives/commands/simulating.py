@@ -51,7 +51,7 @@ class SimulateCommand(ScheduleOptions, Command):
         "--machine SPEC  torus:8x8, fattree:32x32:taper=2, ring, full, dgx1, nvswitch, rail,"
         " dragonfly, each with gbs=, latency_us=, overhead_us=, add_gbs=, buffer_kib=, burst_kib="
         " …; or a map's FILE (docs/simulation.md)",
-        required=True,
+        "",
     )
     minbytes: str = option("-b --minbytes SIZE  size; with --sweep b the smallest", "1M")
     maxbytes: str | None = option("-e --maxbytes SIZE  with --sweep b: up to this size")
@@ -66,6 +66,12 @@ class SimulateCommand(ScheduleOptions, Command):
 
     def run(self) -> int:
         """Simulate every algorithm at every rank count or size, and show them in tables."""
+        if not self.machine:
+            raise Unsupported(
+                "simulate needs a machine: --machine nvswitch:8 has 8 ranks with a port each,"
+                " full:8 a link for each pair, fattree:4x4 two levels of switches"
+                " (docs/simulation.md)"
+            )
         sizes = _sizes(self)
         names = [self.name] if is_file(self.name) else self.name.split(",")
         if self.svg is not None:
@@ -77,6 +83,7 @@ class SimulateCommand(ScheduleOptions, Command):
         tables: dict[str, Table] = {}
         links: dict[str, _LinkRange] = {}
         points: list[tuple[str, float, float, float]] = []
+        last: dict[str, SimulationResult] = {}
         for text in names:
             cases = _grown(self, text) if self.sweep == "n" else [_case(self, text, None)]
             for case, nbytes in product(cases, sizes):
@@ -95,9 +102,10 @@ class SimulateCommand(ScheduleOptions, Command):
                 known.add(result.machine)
                 tables[title].title = f"{title}; {known}"
                 at = case.nranks if self.sweep == "n" else nbytes
+                last[text] = result
                 points.append((text, at, result.seconds, rates[1]))
-        alone = [_links(result)] if self.sweep is None and len(names) == 1 else []
-        show(*tables.values(), *alone, *_LEGEND)
+        alone = [] if self.sweep else [_links(one, name) for name, one in last.items()]
+        show(*tables.values(), *alone, *_LEGEND, *_own_links(self.machine))
         if self.svg is not None:
             from collectives.predict.draw import draw_loads, draw_scaling
 
@@ -250,6 +258,17 @@ def _labels(options: SimulateCommand, case: _Case, nbytes: int) -> tuple[str, st
     return title, "size", format_bytes(nbytes)
 
 
+def _own_links(machine: str) -> list[str]:
+    """Why ps can be as fast as a ring: each pair of ranks has a link of its own."""
+    if machine.split(":")[0] != "full":
+        return []
+    return [
+        "full: each pair of ranks has a link of its own, so a rank sends to all others at",
+        "once, and ps takes as long as a ring. With one port a rank (the law: ps takes P",
+        "times as long as a ring) it is --machine nvswitch:8 or fattree:8.",
+    ]
+
+
 _PARTS = ("posting", "latency", "wire", "sharing", "adding")
 _LEGEND = (
     "algbw, busbw: GB/s. post … adding: shares of the time, along the chain of",
@@ -272,11 +291,11 @@ def _bandwidths(case: _Case, size: int, result: SimulationResult) -> tuple[float
     return alg, alg * case.what.bus_factor(case.nranks)
 
 
-def _links(result: SimulationResult) -> Table:
+def _links(result: SimulationResult, name: str) -> Table:
     """A table of the busiest links. Links that are equally busy share a row."""
     from collectives.predict.simulation import find_busiest
 
-    table = new_table("busiest links", "link", "links", "bytes each", "busy")
+    table = new_table(f"busiest links of {name}", "link", "links", "bytes each", "busy")
     for group in find_busiest(result, _SHOWN_LINKS):
         name = result.machine.link(group.link)
         table.add_row(name, str(group.links), format_bytes(group.nbytes), f"{group.busy:.1%}")

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from collectives.predict.machine import (
     GB,
@@ -603,6 +604,10 @@ _COMMON = {
 }
 
 
+# What may stand in the place of a generator's name.
+_MAP = "or the file of a map"
+
+
 def build_network(text: str, nranks: int) -> Network:
     """Build the network of a text: a generator's name, and parameters ``key=value`` after colons.
 
@@ -620,9 +625,7 @@ def build_network(text: str, nranks: int) -> Network:
     elif name in GENERATORS:
         generator = GENERATORS[name]
     else:
-        raise Unsupported(
-            f"no machine {name!r}; there are: {', '.join(GENERATORS)}; or the file of a map"
-        )
+        raise unknown("machine", name, (*GENERATORS, _MAP))
     make, complete = generator
     known = {**inspect.signature(make).parameters, **_COMMON}
     if parts and "=" not in parts[0]:

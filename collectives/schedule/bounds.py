@@ -2,7 +2,7 @@
 
 From Chan, Heimlich, Purkayastha, van de Geijn: Collective communication: theory, practice, and
 experience (2007), for ranks with one port that sends and receives at once. Volumes and additions
-are in units of the collective's own total n; None if that paper gives no bound.
+are in units of the collective's own total N; None if that paper gives no bound.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _TABLED = 4096
 
 @dataclass(frozen=True)
 class Cost:
-    """Counts of a schedule. Volumes are in units of the collective's own total, n.
+    """Counts of a schedule. Volumes are in units of the collective's own total, N.
 
     ``steps``: steps in which ranks exchange messages (moves inside a rank cost no latency).
     ``rounds``: messages one after the other if a rank's port carries one at a time in each

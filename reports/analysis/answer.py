@@ -19,12 +19,12 @@ from reports.analysis.winners import (
 )
 from reports.records.measurement import LIBRARY, Measurement, grouped
 
-UNSURE = "~: at some of these sizes another algorithm may be as fast"
 _CANNOT_TELL = "cannot tell"
 _ALONE = (
     "no answer: with one rank nothing crosses a link; --ranks N (or mpirun -n N) starts N ranks"
 )
 _NEAR = 1.1  # ratios that differ by less are near to each other
+_NAMED = 3  # sizes, or algorithms, that a line names one by one
 _WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cannot tell"
 HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
@@ -59,6 +59,20 @@ def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]
     return [HEADS[n] for n in shown], [[line[n] for n in shown] for line in lines]
 
 
+def unsure(ranges: Sequence[Stretch]) -> list[str]:
+    """What the tilde before a name means: which other algorithm may be as fast, at which sizes."""
+    doubtful: dict[tuple[str, str], list[Winner]] = {}
+    for one in ranges:
+        for w in one.won:
+            if not w.sure:
+                near = w.against if w.low is None or w.low <= 1 else "another algorithm"
+                doubtful.setdefault((one.name, near), []).append(w)
+    return [
+        f"~{name}: {other} may be as fast {_where(mine)}"
+        for (name, other), mine in doubtful.items()
+    ]
+
+
 def crossovers(ranges: Sequence[Stretch]) -> str:
     """The sizes between which the fastest algorithm changes, in words; empty without a change.
 
@@ -76,8 +90,11 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
 
     Each starts with what distinguishes the group from the others. Then, for each rank count with
     both, the parameter server against the ring. If nothing can be compared: the best figure, or
-    for several algorithms on one rank the reason.
+    for several algorithms on one rank the reason. If most rows were disturbed (`too_disturbed`),
+    this comes first.
     """
+    from reports.analysis.cautions import too_disturbed  # not before the first row
+
     sentences = {
         what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()
     }
@@ -89,7 +106,7 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
     lines = [
         ": ".join(filter(None, (", ".join(names[w]), words))) for w, words in sentences.items()
     ]
-    return lines + server_and_ring(rows)
+    return list(filter(None, [too_disturbed(rows)])) + lines + server_and_ring(rows)
 
 
 def best_figure(rows: Sequence[Measurement]) -> str:
@@ -148,8 +165,9 @@ def sentence(ranges: Sequence[Stretch]) -> str:
             for wanted in (True, False)
         )
         apart = f"; at {', '.join(map(format_size, others))} it may be no faster"
-        if len(faster) < len(others):
+        if len(faster) < len(others) and len(others) > _NAMED:
             apart = f"; at the other {len(others)} sizes {at} it may be no faster"
+        if len(faster) < len(others) or len(faster) <= _NAMED:
             at = f"at {', '.join(map(format_size, faster))}"
         else:
             at = f"at {len(faster)} of {len(ratios)} sizes {at}"
@@ -249,18 +267,19 @@ def _figure_of(winner: Winner) -> str:
 
 
 def _next(won: Sequence[Winner]) -> str:
-    """Time of the next over the winner's; with the next one's name if it is one everywhere.
+    """Time of the next over the winner's, with the names of those that come next.
 
     Sizes without an interval, or whose interval tells nothing, are left out, and the text says so.
     """
     known = [w for w in won if w.margin is not None]
-    names = {w.against for w in known}
-    name = f" {names.pop()}" if len(names) == 1 else ""
-    clear = [ends for w in known if (ends := _telling(w)) is not None]
-    if known and not clear:
-        return f"{_CANNOT_TELL}{name}"
-    every = [end for both in clear for end in both]
-    return f"{_span(every)}{name}{_part(clear, known)}" if clear else ""
+    told = [w for w in known if _telling(w) is not None]
+    names = {w.against for w in told or known}
+    name = " or ".join(sorted(names)) if len(names) <= _NAMED else f"one of {len(names)}"
+    if known and not told:
+        return f"{_CANNOT_TELL} from {name}"
+    every = [end for w in told for end in _telling(w) or ()]
+    part = "" if len(told) == len(known) else f" {_where(told)}"
+    return f"{_span(every)} {name}{part}" if told else ""
 
 
 def _telling(winner: Winner) -> tuple[float, float] | None:
@@ -273,6 +292,14 @@ def _telling(winner: Winner) -> tuple[float, float] | None:
 def _part(some: Sequence[object], every: Sequence[object]) -> str:
     """Of how many sizes a figure is; empty if it is of all."""
     return f" at {len(some)} of {len(every)} sizes" if len(some) < len(every) else ""
+
+
+def _where(some: Sequence[Winner]) -> str:
+    """The sizes in words: each if they are few, else how many from the first to the last."""
+    sizes = [format_size(w.row.size) for w in some]
+    if len(sizes) <= _NAMED:
+        return f"at {', '.join(sizes)}"
+    return f"at {len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
 
 
 def _library(won: Sequence[Winner]) -> str:

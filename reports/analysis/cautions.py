@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from busbar.units import format_size
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped
-from reports.records.metrics import named
+from reports.records.metrics import TESTS, named
 from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
@@ -115,15 +116,50 @@ def disturbed(rows: Sequence[Measurement]) -> str:
     )
 
 
+def too_disturbed(rows: Sequence[Measurement]) -> str:
+    """Why to repeat a run before comparing its algorithms, with the command; empty if it is well.
+
+    It is to be repeated if other programs used cores during more than half of the rows.
+    """
+    timed = [r for r in rows if r.time_s is not None]
+    shares = [share for r in timed if (share := r.others_share or 0.0) >= _OTHERS]
+    if 2 * len(shares) <= len(timed):
+        return ""
+    command = command_of(timed)
+    return (
+        "too disturbed to compare algorithms: other programs took up to"
+        f" {100 * max(shares):.0f} % of all cores in {len(shares)} of {len(timed)} rows; repeat"
+        f" the run{command and f': {command} --wait-quiet 10m'}"
+    )
+
+
+def command_of(rows: Sequence[Measurement]) -> str:
+    """The command that measures the first row's collective again, with all algorithms and sizes.
+
+    Empty if `busbar` did not measure the rows, or if they are training steps.
+    """
+    first = rows[0]
+    if not first.run.format.startswith("busbar") or first.step is not None:
+        return ""
+    mine = [r for r in rows if r.collective == first.collective]
+    names = ",".join(dict.fromkeys(r.algorithm for r in mine))
+    ranks = ",".join(map(str, sorted({r.ranks for r in mine if r.ranks})))
+    sizes = [r.nbytes for r in mine if r.nbytes is not None]
+    ends = f" -b {format_size(min(sizes))} -e {format_size(max(sizes))}" if any(sizes) else ""
+    door = "pt2pt" if first.collective in TESTS else first.collective
+    return f"busbar {door} --ranks {ranks} -A {names}{ends}"
+
+
 def disturbance(rows: Sequence[Measurement]) -> str:
     """What a run noticed that may have changed its times, in one clause for its closing answer.
 
-    Other programs on the ranks' cores, and ranks that shared cores; empty if there was neither.
+    Other programs on the ranks' cores, unless `too_disturbed` says so, and ranks that shared cores;
+    empty if there was neither.
     """
     timed = [r for r in rows if r.time_s is not None]
     shares = [share for r in timed if (share := r.others_share or 0.0) >= _OTHERS]
     causes = list(filter(None, [oversubscription(timed)]))
-    if shares:
+    if shares and not too_disturbed(timed):
         most = f"up to {100 * max(shares):.0f} % of all cores"
         causes.append(f"other programs took {most} in {len(shares)} of {len(timed)} rows")
     return f"times may be disturbed: {'; '.join(causes)}" if causes else ""

@@ -8,6 +8,7 @@ from math import sqrt
 from statistics import fmean, median, stdev
 
 from busbar.statistics import interval
+from busbar.units import format_seconds
 from reports.records.measurement import Measurement
 from reports.records.steps import LossCurve, Step
 from reports.statistics.inference import TAIL, student_quantile
@@ -78,6 +79,39 @@ def figures(row: Measurement) -> StepFigures | None:
         predicted if predicted > 0 else None,
         whole.times(1 / predicted) if predicted > 0 else None,
     )
+
+
+def fastest(rows: Sequence[Measurement]) -> str:
+    """The update that takes the least time for a sample, and the next, in one sentence.
+
+    Both have their 95 % intervals. Empty with fewer than two updates that have times.
+    """
+    timed = [(row, one) for row in rows if (one := figures(row)) is not None]
+    if len({row.step.update for row, _ in timed if row.step is not None}) < 2:
+        return ""
+    known = [(row.algorithm, one) for row, one in timed]
+    (name, best), (other, following) = sorted(known, key=lambda one: -one[1].rate.value)[:2]
+    ratio = best.rate.over(following.rate)
+    text = f"{name} takes the least time: {format_seconds(best.step.value)} a step"
+    if best.step.ends is not None:
+        text += f" (95 %: {' to '.join(map(format_seconds, best.step.ends))})"
+    text += f"; {other} takes {ratio.value:.3g} times as long a sample"
+    if ratio.ends is None:
+        return f"{text}, and may be as fast, for the interval is not known"
+    ends = " to ".join(f"{end:.3g}" for end in ratio.ends)
+    return f"{text} ({ends}){', and may be as fast' if ratio.ends[0] <= 1 else ''}"
+
+
+def share_text(value: float) -> str:
+    """A share in per cent, with one decimal if it is below 100 %."""
+    return f"{100 * value:.1f}%" if abs(value) < 1 else f"{100 * value:.0f}%"
+
+
+def hidden_text(value: float) -> str:
+    """The hidden share of an exchange in per cent; ``none`` below 0, where overlap only costs."""
+    if value < 0:
+        return "none"
+    return share_text(value) if value <= 1 else ">100%"
 
 
 def _uncertain(value: float | None, ends: tuple[float, float] | None) -> Uncertain | None:

@@ -109,6 +109,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         from reports.analysis.cautions import warnings_of
         from reports.analysis.launches import over_launches
         from reports.analysis.quality import checklist
+        from reports.readers.codec import with_steps
         from reports.records.table import folded
         from reports.tables.scaling import answer
         from reports.tables.show import averages, files_table, tables
@@ -125,7 +126,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             print_table(terminal, files_table(paths, readings))
         for path, reading in zip(paths, readings, strict=True):
             every = reading.rows
-            together = folded(every)
+            together = with_steps(path, folded(every)) if path.is_file() else folded(every)
             shown = over_launches(together)
             rows += shown
             expected = () if fit is None else (beside(shown, fit),)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from busbar.units import format_size
 from reports.analysis.answer import (
-    UNSURE,
     answers,
     cell,
     conclusions,
@@ -17,6 +16,7 @@ from reports.analysis.answer import (
     sentence,
     server_and_ring,
     stretch_table,
+    unsure,
 )
 from reports.analysis.winners import Cells, Stretch, Winner, decided, winners
 from reports.figures.series import Look, algorithm_of, looks
@@ -78,11 +78,8 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     shown, more = ("".join(some) for some in (parts[:_AT_ONCE], parts[_AT_ONCE:]))
     count = f"{len(parts) - _AT_ONCE} more tables"
     folded = details(count, f'<div class="answers">{more}</div>') if more else ""
-    key = f"<p>{text(UNSURE)}.</p>" if any("~" in part for part in parts) else ""
     law = "".join(f"<p>{text(line)}.</p>" for line in server_and_ring(rows))
-    return section(
-        "answer", "What to take", f'<div class="answers">{shown}</div>', folded, key, law
-    )
+    return section("answer", "What to take", f'<div class="answers">{shown}</div>', folded, law)
 
 
 def _placed(named: tuple[str, object]) -> tuple[bool, str]:
@@ -93,6 +90,7 @@ def _placed(named: tuple[str, object]) -> tuple[bool, str]:
 def _stretches(what: str, ranges: Sequence[Stretch]) -> str:
     changes = crossovers(ranges)
     note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
+    note += "".join(f"<p>{text(meaning)}.</p>" for meaning in unsure(ranges))
     note += f"<p>{text(words)}.</p>" if (words := sentence(ranges)) else ""
     heads, lines = stretch_table(ranges)
     # Long names may be broken behind ``_``, for narrow screens.

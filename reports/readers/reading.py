@@ -154,6 +154,9 @@ _FIRST_LINES, _MOST_FIRST = 5, 1 << 20
 _RATES = tuple(name for name in of_kind("real") if name.endswith("_per_s"))
 _TIMES = tuple(name for name in of_kind("real") if name.endswith("_s") and name not in _RATES)
 _HEAD = 200
+# Endings of texts that quote logs, and the note on rows from them.
+_PROSE = (".md", ".rst", ".html", ".ipynb", ".tex")
+_QUOTED = "rows are taken from a text, which may quote only a part of a run"
 #: The note on a text that ends inside a row.
 CUT = "the text ends here without a line end: the run was cut"
 #: Most characters of a log or of a JSON document; longer ones would take minutes and gigabytes.
@@ -197,6 +200,8 @@ def _file(path: Path) -> Reading:
         reading = codec.read_blocks(str(path), codec.file_blocks(io.BytesIO(data)))
     else:
         reading = parse(decoded(data), str(path))
+    if reading.rows and path.suffix.lower() in _PROSE:
+        reading = Reading(reading.rows, [*reading.notes, Note(str(path), 0, _QUOTED)])
     if not note:
         return reading
     return Reading(reading.rows, [*reading.notes, Note(str(path), 0, note, broken=True)])

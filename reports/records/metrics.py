@@ -6,11 +6,18 @@ returns the metric by which a row is compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from busbar.units import format_digits, format_percent, format_ranks, format_seconds, format_size
 from reports.records.measurement import Measurement
+
+#: The point-to-point tests, and the units of the cells of their closing table.
+TESTS: Mapping[str, str] = {
+    "latency": "us, one way",
+    "bandwidth": "MB/s of all pairs (messages/s)",
+    "bidirectional_bandwidth": "MB/s of all pairs, both ways (messages/s)",
+}
 
 #: Values of `time_of`, for rows whose time is not that of the operation.
 CPU, PURE = "CPU time until the calls returned", "pure communication"

@@ -17,12 +17,12 @@ from busbar.units import (
     format_size,
     is_open,
 )
+from reports.analysis.cautions import command_of
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison, Difference
 from reports.analysis.history import History, HistoryEvent, Series, events
-from reports.records.measurement import STEP, Measurement, grouped
+from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import BANDWIDTH, BESIDE, MESSAGE_RATE, TIME, named, present, setting
 from reports.statistics.inference import launches_to_see, least_seen
-from reports.tables.summary import TESTS
 
 _CLOCKS = 0.01  # least relative difference of clocks that is reported
 # Columns to leave out if there is no room, in this order: the verdict is never cut.
@@ -117,17 +117,10 @@ def counts_of(comparisons: Sequence[Comparison]) -> str:
 
 def remedy(comparisons: Sequence[Comparison]) -> str:
     """Advice, with commands, to measure several launches; empty if no side has one launch only."""
-    row = next((c.row.new for c in comparisons if c.word == CANNOT_TELL), None)
-    if row is None:
+    if not any(c.word == CANNOT_TELL for c in comparisons):
         return ""
-    door = "pt2pt" if row.collective in TESTS else row.collective
-    # bench.step has no --launches.
-    ours = row.run.format.startswith("busbar") and not row.collective.startswith(STEP)
-    rows = [c.row.new for c in comparisons if c.row.new.collective == row.collective]
-    names = ",".join(dict.fromkeys(r.algorithm for r in rows))
-    sizes = [r.nbytes for r in rows if r.nbytes is not None]
-    ends = f" -b {format_size(min(sizes))} -e {format_size(max(sizes))}" if any(sizes) else ""
-    once = f"busbar {door} --ranks {row.ranks} -A {names}{ends} --launches 5" if ours else ""
+    command = command_of([c.row.new for c in comparisons])
+    once = command and f"{command} --launches 5"
     several = f"launch both several times ({once})" if once else "launch both several times"
     return (
         f"What differs from launch to launch is in no iteration of one: {several} and compare"

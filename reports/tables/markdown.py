@@ -7,7 +7,7 @@ from html import escape
 
 from busbar.tables import Column, render_markdown
 from busbar.units import format_change, format_interval, format_size
-from reports.analysis.answer import UNSURE, answers, crossovers, stretch_table
+from reports.analysis.answer import answers, crossovers, stretch_table, unsure
 from reports.analysis.cautions import warnings_of
 from reports.analysis.compare import Comparison, Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
@@ -75,7 +75,7 @@ def _answer(what: str, ranges: Sequence[Stretch]) -> str:
     columns = [(head, "left" if n else "right") for n, head in enumerate(heads)]
     changes = crossovers(ranges)
     notes = [f"\nCrossovers: {_cell(changes)}"] if changes else []
-    notes += [f"\n{_cell(UNSURE)}"] * any(not one.sure for one in ranges)
+    notes += [f"\n{_cell(meaning)}" for meaning in unsure(ranges)]
     table = _table(columns, rows)
     return "\n".join([f"**The fastest of {_cell(what)}, by size**", "", *table, *notes, ""])
 

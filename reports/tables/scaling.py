@@ -17,7 +17,6 @@ from busbar.tables import Column, RenderedTable, render_lines, render_rich, spli
 from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
     HEADS,
-    UNSURE,
     alone,
     answers,
     cell,
@@ -28,6 +27,7 @@ from reports.analysis.answer import (
     sentence,
     server_and_ring,
     stretch_table,
+    unsure,
 )
 from reports.analysis.compare import row_key, samples
 from reports.analysis.winners import Cells, Stretch, at_center, decided, winners
@@ -132,22 +132,31 @@ _KEY = "~: another may be as fast"
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer.
 
-    The meaning of a tilde stands once, below the last table that has one.
+    If most rows were disturbed, the first line says so (`too_disturbed`).
     """
-    lines = wrap(alone(rows), width, subsequent_indent=_GAP)
     every = answers(rows)
-    unsure = [what for what, ranges in every.items() if not all(one.sure for one in ranges)]
+    lines = _foreword(rows, every, width)
     for what, ranges in every.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
             lines += wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP)
-        if what in unsure[-1:]:
-            lines.append(UNSURE)
+        for meaning in unsure(ranges):
+            lines += wrap(meaning, width, subsequent_indent=_GAP)
         lines += wrap(sentence(ranges), width, subsequent_indent=_GAP)
     for text in server_and_ring(rows):
         lines += wrap(text, width, subsequent_indent=_GAP)
     return lines
+
+
+def _foreword(
+    rows: Sequence[Measurement], answer: Mapping[str, Sequence[Stretch]], width: int
+) -> list[str]:
+    """Why there is no answer, or why the run is to be repeated first; mostly no lines."""
+    from reports.analysis.cautions import too_disturbed  # not before the first row
+
+    text = alone(rows) or (too_disturbed(rows) if answer else "")
+    return wrap(text, width, subsequent_indent=_GAP, break_on_hyphens=False)
 
 
 def best_lines(
@@ -157,7 +166,7 @@ def best_lines(
 
     ``answer``: the `answers` of the rows, with ``each_size``.
     """
-    lines = wrap(alone(rows), width, subsequent_indent=_GAP)
+    lines = _foreword(rows, answer, width)
     for what, each in answer.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, at each size", width)
         lines += _ranges(each, width)

@@ -20,8 +20,17 @@ from busbar.units import (
 )
 from reports.analysis.answer import best_figure
 from reports.analysis.cautions import warnings_of
+from reports.analysis.steps import StepFigures, figures, hidden_text, share_text
 from reports.records.cores import SHARED, marked, oversubscription
-from reports.records.measurement import Expected, Measurement, Reading, Run, grouped, level_of
+from reports.records.measurement import (
+    STEP,
+    Expected,
+    Measurement,
+    Reading,
+    Run,
+    grouped,
+    level_of,
+)
 from reports.records.metrics import (
     ALGBW,
     BESIDE,
@@ -35,6 +44,7 @@ from reports.records.metrics import (
 )
 from reports.records.table import folded
 from reports.statistics.quantities import joules_per_gb, limit_text, of_limit
+from reports.statistics.uncertain import Uncertain
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
 #: Columns to leave out if there is no room, in this order; only after that names are wrapped.
@@ -85,7 +95,8 @@ def heading(rows: Sequence[Measurement]) -> str:
         words.append(f"{len(row.run.hosts)} nodes")
     words.append(row.run.library)
     words += sorted({f"MPI thread level {level}" for r in rows if (level := level_of(r))})
-    units = ", ".join(f"{m.name} in {m.unit}" for m in present(rows, (BUSBW, *BESIDE)) if m.unit)
+    rates = () if row.collective.startswith(STEP) else (BUSBW, *BESIDE)
+    units = ", ".join(f"{m.name} in {m.unit}" for m in present(rows, rates) if m.unit)
     return "; ".join(filter(None, (", ".join(filter(None, words)), units)))
 
 
@@ -179,19 +190,21 @@ def _table(
     expected: Callable[[Measurement], Expected],
 ) -> RenderedTable:
     models = [expected(r) for r in rows]
+    steps = rows[0].collective.startswith(STEP)
     columns: list[Column] = [
         *launch_columns(rows),
         ("size", "right", [format_size(r.nbytes) for r in rows]),
-        ("algorithm", "left", [marked(r) for r in rows]),
+        ("update" if steps else "algorithm", "left", [marked(r) for r in rows]),
         ("transport", "left", [r.transport for r in rows]),
         ("time", "right", time_texts(rows)),
         ("95 %", "right", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
+        *_step_columns(rows),
         ("predicted", "right", [format_digits(m.predicted, format_seconds) for m in models]),
         ("bound", "right", [format_digits(m.bound, format_seconds) for m in models]),
         ("min", "right", [format_digits(r.min_s, format_seconds) for r in rows]),
         ("p99", "right", [format_digits(r.p99_s, format_seconds) for r in rows]),
         ("max", "right", [format_digits(r.max_s, format_seconds) for r in rows]),
-        ("algbw", "right", figures_of(rows, ALGBW)),
+        ("algbw", "right", [""] * len(rows) if steps else figures_of(rows, ALGBW)),
         ("busbw", "right", busbw_texts(rows)),
         *((m.name, "right", figures_of(rows, m)) for m in BESIDE),
         ("limit", "right", [limit_text(share_of_limit(r)) for r in rows]),
@@ -237,8 +250,34 @@ def time_texts(rows: Sequence[Measurement]) -> list[str]:
     return ["" if metric_of(r) is not TIME else TIME.words(r.time_s) for r in rows]
 
 
+def _step_columns(rows: Sequence[Measurement]) -> list[Column]:
+    """What steps have beside their time: exposed, hidden and efficiency; none for other rows."""
+    if not any(row.step for row in rows):
+        return []
+    known = [figures(row) for row in rows]
+    return [
+        (head, "right", [_value(None if one is None else figure(one), form) for one in known])
+        for head, figure, form in _OF_STEPS
+    ]
+
+
+_OF_STEPS: tuple[
+    tuple[str, Callable[[StepFigures], Uncertain | None], Callable[[float], str]], ...
+] = (
+    ("exposed", lambda one: one.exposed, format_seconds),
+    ("hidden", lambda one: one.hidden, hidden_text),
+    ("eff.", lambda one: one.efficiency, share_text),
+)
+
+
+def _value(figure: Uncertain | None, form: Callable[[float], str]) -> str:
+    return "" if figure is None else form(figure.value)
+
+
 def busbw_texts(rows: Sequence[Measurement]) -> list[str]:
-    """The column of busbw; all ``N/A`` if rows have neither busbw nor another rate."""
+    """The column of busbw; empty for steps, ``N/A`` if rows have neither busbw nor another rate."""
+    if all(row.collective.startswith(STEP) for row in rows):
+        return [""] * len(rows)
     return figures_of(rows, BUSBW) if present(rows, (BUSBW, *BESIDE)) else ["N/A"] * len(rows)
 
 
@@ -268,8 +307,8 @@ def share_of_limit(row: Measurement) -> float | None:
 
 
 def _of_size(nbytes: int | None, row: Measurement) -> str:
-    """Bytes in units of the size, such as ``1.5n``."""
-    return "" if nbytes is None or not row.size else f"{nbytes / row.size:.4g}n"
+    """Bytes in units of the size, such as ``1.5N``."""
+    return "" if nbytes is None or not row.size else f"{nbytes / row.size:.4g}N"
 
 
 def _energy(row: Measurement) -> float | None:

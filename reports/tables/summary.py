@@ -17,7 +17,7 @@ from busbar.units import format_digits, format_seconds, seven_characters
 from reports.analysis.textbook import FORMULAS, VOLUMES
 from reports.analysis.winners import Winner, winners
 from reports.records.measurement import LAST, LIBRARY, Measurement, grouped, placements
-from reports.records.metrics import PLACEMENT
+from reports.records.metrics import PLACEMENT, TESTS
 from reports.statistics.quantities import (
     BEYOND_LIMIT,
     LATENCY_BOUND,
@@ -28,12 +28,6 @@ from reports.statistics.quantities import (
 )
 from reports.tables.scaling import answer, disturbance_lines
 
-#: The point-to-point tests, and the units of their cells.
-TESTS: Mapping[str, str] = {
-    "latency": "us, one way",
-    "bandwidth": "MB/s of all pairs (messages/s)",
-    "bidirectional_bandwidth": "MB/s of all pairs, both ways (messages/s)",
-}
 _SIZE = 10
 
 
@@ -381,7 +375,7 @@ def _law(collective: str, ranks: int, names: Sequence[str]) -> list[str]:
     """A line on parameter server against ring, if both were measured: the table counts each way."""
     if collective != "allreduce" or ranks < 2 or not {"ps", "ring"} <= set(names):
         return []
-    server, ring = (f"{FORMULAS[n]} = {VOLUMES[n](ranks):.4g}n" for n in ("ps", "ring"))
+    server, ring = (f"{FORMULAS[n]} = {VOLUMES[n](ranks):.4g}N" for n in ("ps", "ring"))
     return [
         "",
         f"busiest port of ps: {server}, all received, then all sent; of ring: {ring}",

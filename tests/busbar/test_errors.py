@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+import sys
 
 import pytest
 
 from busbar import errors
 from busbar.errors import BusbarError, MissingLibrary, ProbeError
+from busbar.process import serve
+from busbar.status import INTERRUPTED
 
 ERRORS = [
     MissingLibrary("pandas", "a.parquet") if kind is MissingLibrary
@@ -24,3 +28,27 @@ def test_an_error_survives_pickling(error: BusbarError) -> None:
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), copy.args, vars(copy)) == (type(error), error.args, vars(error))
     assert str(copy) == str(error)
+
+
+class _Terminal(io.StringIO):
+    """A standard error that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "text"), [(_Terminal, "busbar: interrupted\n"), (io.StringIO, "")]
+)
+def test_an_interrupt_is_confirmed_on_a_terminal(
+    stream: type[io.StringIO], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: Ctrl-C before there is anything to report is confirmed, on a terminal only."""
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    screen = stream()
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert serve("busbar", interrupted) == INTERRUPTED
+    assert screen.getvalue() == text

@@ -21,6 +21,8 @@ def test_list_names_everything() -> None:
         assert name in out
         assert algorithms(name) and all(algorithm in out for algorithm in algorithms(name))
     assert "Raises" not in out, "an error is no cost"
+    assert "⌈lg P⌉ steps" in out and "lg n" not in out and "P: ranks" in out, "P is ranks, N bytes"
+    assert "`" not in out and "as in the" not in out and "In lg" not in out, "nothing of the code"
 
 
 def test_show_is_the_schedule() -> None:
@@ -30,6 +32,8 @@ def test_show_is_the_schedule() -> None:
     rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["0"]]
     assert rows[0][:3] == ["0", "→1", "+3"]
     assert "The second half goes round the other way" in out
+    assert "→3 3: sends chunk 3 to rank 3" in out, "the legend's chunk and rank exist"
+    assert max(map(len, out.splitlines())) <= 80
     status, out, _ = collectives_cli("show ring -c allgather -n 3 --placed")
     assert status == 0 and "in[0] out[0]" in out
     status, out, _ = collectives_cli("show chain -c broadcast -n 12 --segments 2")
@@ -55,6 +59,17 @@ def test_verify_proves() -> None:
     found = {line.split()[1]: line.split()[2:] for line in out.splitlines() if "allgather" in line}
     assert found["ring"] == ["1-6", "-"]
     assert found["doubling"] == ["1-2", "4", "3", "5-6"]
+
+
+def test_a_link_for_each_pair_is_said_to_hide_the_law() -> None:
+    """Rule: ``full`` says why ps is as fast as a ring there; each algorithm has its busiest links.
+
+    Other machines do not have the line.
+    """
+    _, out, _ = collectives_cli("simulate ring,ps --machine full:8:gbs=1 -c allreduce")
+    assert "each pair of ranks has a link of its own" in out
+    assert "busiest links of ring" in out and "busiest links of ps" in out
+    assert "link of its own" not in collectives_cli("simulate ps -c allreduce --machine ring")[1]
 
 
 def test_a_collective_without_a_named_algorithm_is_named() -> None:
@@ -105,7 +120,9 @@ REFUSED = (
     ("simulate ring --machine ring --svg no/such/a.svg", "there is no folder no/such"),
     ("simulate ring --machine ring --svg a.gif", "it should end in .svg, .png"),
     ("simulate no.xml --machine ring", "no.xml"),
-    ("simulate ring", "--machine"),
+    ("simulate ring", "simulate needs a machine: --machine nvswitch:8"),
+    ("simulate ring -c allreduce --machine fatree:4x4", "did you mean fattree?"),
+    ("simulate ring -c allreduce --machine ful:8", "did you mean full?"),
     ("simulate ring --machine ring:8 --sweep x", "invalid choice"),
     ("export ring", "give its --collective"),
     ("export dissemination -c barrier", "MSCCL has no collective barrier"),

@@ -157,6 +157,15 @@ def test_the_frame_has_the_documented_columns(tmp_path: Path) -> None:
     assert all(f"`{c}`" in documented.read_text() for c in SHOWN)
 
 
+def test_rows_quoted_in_a_text_are_said_to_be(tmp_path: Path) -> None:
+    """Rule: rows that a page quotes are shown with a note; a log's are shown without it."""
+    for name, count in (("page.md", 1), ("run.log", 0)):
+        path = tmp_path / name
+        path.write_text(OSU)
+        reading = read(path)
+        assert reading.rows and sum("taken from a text" in n.text for n in reading.notes) == count
+
+
 def test_ranks_can_be_given(tmp_path: Path) -> None:
     """Rule: what a log does not say can be said, and what follows from it is filled in."""
     path = tmp_path / "log"

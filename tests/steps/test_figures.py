@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ import pytest
 
 import busbar
 from bench.steps.options import StepOptions
-from bench.steps.step_table import header, row, scaling_lines
+from bench.steps.step_table import closing_lines, header, row, scaling_lines
 from reports.analysis.steps import figures
 from reports.figures.steps import bars
 from reports.page.steps_part import steps_part
 from reports.readers.codec import run_of, to_jsonl
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, Noise
 from reports.records.steps import Step
 from reports.records.table import measured
 from tests.command import reports_main
@@ -46,7 +47,7 @@ def _result(
 
 
 #: What a record says of eight steps, all of whose figures have intervals.
-STEP = {
+STEP: dict[str, Any] = {
     "gradients": 4, "batch": 8, "compute_s": [0.09] * 8,
     "exchange_s": [0.10, 0.11, 0.10, 0.10, 0.09, 0.10],
     "one_rank_s": 0.1, "one_rank_interval_s": [0.099, 0.102], "predicted_s": 0.1,
@@ -148,6 +149,36 @@ def test_rows_fit_the_terminal_and_nothing_is_left_out(
         for word in ("predicted", "ratio", "speed-up", "1M", "messages", "123", "buckets", " 7"):
             assert word in text
         assert text.count("±") + text.count("..") == 7  # all but what was counted
+
+
+def test_the_end_of_steps_says_what_their_figures_mean() -> None:
+    """Rule: the update with the least time is named with its interval and the next; a hidden share
+    below 0, ``-`` and other programs are said in words.
+    """  # noqa: D205
+    slow = {**STEP, "update": "library", "predicted_s": None}
+    rows = [
+        _result({**STEP, "update": "ring"}, TIMES, noise=Noise(others=(0.6,))),
+        _result(slow, [3 * t for t in TIMES], "library/ddp"),
+    ]
+    text = " ".join(line.removeprefix("#").strip() for line in closing_lines(rows))
+    assert "hidden none: " in text and "none" in "\n".join(row(rows[1])) and "-" in text
+    assert "predicted, ratio -: with --fit" in text and "other programs took" in text
+    assert re.search(
+        r"ring/ddp takes the least time: 114 ms a step \(95 %: [\d.]+ ms to [\d.]+ ms\);"
+        r" library/ddp takes 3 times as long a sample \(2\.\S+ to [34]\.\S+\)[^,]",
+        text,
+    ), text
+    assert closing_lines([_result({**STEP, "update": "ring"}, TIMES)]) == []
+
+
+def test_reports_show_the_figures_of_steps(tmp_path: Path, capsys: Any) -> None:
+    """Rule: `reports show` has exposed, hidden and efficiency of steps, and no bandwidth."""
+    path = tmp_path / "step.jsonl"
+    path.write_bytes(to_jsonl([_result({**STEP, "update": "ring"}, TIMES)]))
+    reports_main(["show", str(path)])
+    out = capsys.readouterr().out
+    assert "busbw" not in out and "23.5 ms" in out and "76.5%" in out, out
+    assert {"exposed", "hidden", "eff."} <= set(out.split())
 
 
 def test_only_all_reduces_are_said_to_overlap() -> None:

@@ -8,5 +8,8 @@ from collectives.schedule.schedule import Schedule
 
 
 def torus(n: int, grid: Sequence[int] | None = None) -> Schedule:
-    """X×Y ranks: X−1 + Y−1 steps; (n−1)/n of the vector each way. ``grid`` as in the all-reduce."""
+    """X×Y ranks: X−1 + Y−1 steps; (n−1)/n of the vector each way.
+
+    ``grid`` as in the all-reduce.
+    """
     return reverse(reduce_scatter_torus(n, grid))

@@ -60,7 +60,9 @@ def checked_dims(n: int, dims: Sequence[int] | None) -> tuple[int, ...]:
 
 
 def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
-    """2Σ(dᵢ−1) steps; 2(n−1)/n of the vector each way. ``dims`` from the innermost level outwards.
+    """2Σ(dᵢ−1) steps; 2(n−1)/n of the vector each way.
+
+    ``dims`` from the innermost level outwards.
 
     Without ``dims`` there are two levels. Raises Unsupported as `checked_dims` does.
     """

@@ -6,5 +6,8 @@ from collectives.schedule.schedule import Schedule
 
 
 def pat(n: int, aggregate: int | None = None) -> Schedule:
-    """⌈lg n⌉ steps, (n−1)/n of the vector each way; parameters and errors as in the all-gather."""
+    """⌈lg n⌉ steps, (n−1)/n of the vector each way.
+
+    Parameters and errors as in the all-gather.
+    """
     return reverse(allgather_pat(n, aggregate), reduce=True)
