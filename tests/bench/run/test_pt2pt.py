@@ -28,7 +28,7 @@ TESTS = ("latency", "bandwidth", "bidirectional_bandwidth")
 def test_threads_have_messages_and_no_reach() -> None:
     """Rule: every test is right over messages; where no rank reaches another's memory N/A says so.
 
-    An odd rank has no partner and takes no part.
+    An odd rank has no partner and takes no part. A table says once why rows are left out.
     """
     argv = ("--ranks", "5", "-b", "1", "-e", "32K", "-f", "181", "-n", "2", "-A", "two_sided,put")
     out = good(on_threads("pt2pt", *argv))
@@ -36,7 +36,7 @@ def test_threads_have_messages_and_no_reach() -> None:
     assert len(found) == 3 * 2 * 3
     messages = [row for row in found if row[5] != "N/A"]
     assert len(messages) == 3 * 3 and all(row[8] == "0" for row in messages)
-    assert out.count("--transport inproc has no put: no rank reaches another's memory") == 3 * 3
+    assert out.count("--transport inproc has no put: no rank reaches another's memory") == 3
     for test in TESTS:
         assert re.search(rf"# {test}, .*5 ranks over inproc", out)
 
