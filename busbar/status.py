@@ -18,6 +18,8 @@ TERMINATED = 128 + 15
 
 #: How the closing report of a run begins that has not measured everything.
 EARLY = "# ended early:"
+#: Reasons for an early end that was asked for: how one by a signal begins, and the one by --total.
+BY_SIGNAL, TOTAL_OVER = "interrupted by", "the time of --total is over"
 
 MEANING = {
     GOOD: "all right",

@@ -753,7 +753,10 @@ class LawCommand(NetworkOptions, Command):
                             _remove(folder)
                         print_note(f"interrupted by {signal.Signals(number).name} before any row")
                         return 128 + int(number)
-            self._print(network, folder)
+            try:
+                self._print(network, folder)
+            except _Interrupted as signalled:
+                (number,) = signalled.args
         if number:
             name, of = signal.Signals(number).name, format_count(len(counts), "host count")
             again = "nothing is kept without --out DIR"

@@ -23,7 +23,7 @@ from bench.launch import child
 from bench.launch.control_socket import VARIABLE, Phase, address, patience, process
 from bench.launch.segments import Segments, remove_session
 from busbar.errors import RankFailure
-from busbar.status import EARLY
+from busbar.status import BY_SIGNAL, EARLY
 
 # A record may have the times of every iteration of every rank.
 _LONGEST = 1 << 28
@@ -285,7 +285,7 @@ class RankRun:
             self._stage, self._since = peer.stage, time.monotonic()
         if peer.signalled:
             name = signal.Signals(peer.signalled).name
-            why = f"interrupted by {name} (rank {peer.rank})"
+            why = f"{BY_SIGNAL} {name} (rank {peer.rank})"
             self._end(why, 128 + peer.signalled, _REPORTS_S)
 
     def _pump(self) -> None:
@@ -340,7 +340,7 @@ class RankRun:
     def _interrupted(self, number: int) -> None:
         """End the run with its report; at a second signal without a report."""
         again, self.came = self.came, self.came or number
-        self._end(f"interrupted by {signal.Signals(number).name}", 128 + number, _REPORTS_S)
+        self._end(f"{BY_SIGNAL} {signal.Signals(number).name}", 128 + number, _REPORTS_S)
         inside = self._peers.inside()
         rows = len(inside) == self._ranks and all(peer.stage == Phase.ROWS for peer in inside)
         if again or not rows:  # no rank has anything to report

@@ -30,7 +30,7 @@ from bench.run.watchdog import StoppedNeighbour, Watchdog
 from bench.timing.measure import Timing
 from bench.timing.starts import StartSync
 from busbar.errors import RankFailure, Unsupported
-from busbar.status import EARLY
+from busbar.status import EARLY, TOTAL_OVER
 from collectives.execution.transport import Transport
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op
@@ -40,8 +40,6 @@ from reports.records.cores import Load
 from reports.records.measurement import WORKSHARING, Measurement, Placements, Record, Run
 from reports.records.metrics import row_name
 from reports.records.table import measured
-
-_TOTAL_OVER = "the time of --total is over"
 
 
 class RunSession:
@@ -181,8 +179,8 @@ class Session(RunSession):
                 for cycle in cycles:
                     self._cycle(cycle)
                 return
-            self._end_early(_TOTAL_OVER)
-            self._noted(_TOTAL_OVER)  # also for a launch whose standard output is left out
+            self._end_early(TOTAL_OVER)
+            self._noted(TOTAL_OVER)  # also for a launch whose standard output is left out
 
         each = len(self._work) * len(options.placements)
         self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)

@@ -116,11 +116,13 @@ std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
     if (places > kFew) return many_strips<T, op, kManyStrip, kMany>(p, from, to);
     if (p.nsources == 2 && p.ntargets <= 2) {
         const bool one = p.ntargets == 1;
+#if defined(__x86_64__)  // compilers for other CPUs do not know the builtin
         if constexpr (kVector > kShort) {
             if (__builtin_cpu_is("intel"))
                 return one ? two_strips<T, op, kShort, 1>(p, from, to, kOne)
                            : two_strips<T, op, kShort, kStrip>(p, from, to, kTwo);
         }
+#endif
         return one ? two_strips<T, op, kVector, kStrip>(p, from, to, kOne)
                    : two_strips<T, op, kVector, kStrip>(p, from, to, kTwo);
     }

@@ -81,7 +81,10 @@ def outliers(files: Sequence[Sequence[Measurement]], margin: float) -> Outliers:
         middle = float(np.median(list(by_file.values())))
         row = rows_of[what]
         names = [_group(row)]
-        if row.nbytes == largest.get(names[0]) and (row.nbytes or 0) >= LATENCY_BOUND:
+        if (
+            row.nbytes == largest.get((names[0], row.run.devices))
+            and (row.nbytes or 0) >= LATENCY_BOUND
+        ):
             names.append(_alone(row))
             alone.setdefault(names[1], set()).add(names[0])
         for number, value in by_file.items():
@@ -129,11 +132,11 @@ def _group(row: Measurement) -> str:
     return ", ".join(filter(None, names))
 
 
-def _sizes(rows: Iterable[Measurement]) -> dict[str, set[int]]:
-    """The sizes of each group."""
-    sizes: dict[str, set[int]] = {}
+def _sizes(rows: Iterable[Measurement]) -> dict[object, set[int]]:
+    """The sizes of each group on the same devices."""
+    sizes: dict[object, set[int]] = {}
     for row in rows:
-        sizes.setdefault(_group(row), set()).add(row.nbytes or 0)
+        sizes.setdefault((_group(row), row.run.devices), set()).add(row.nbytes or 0)
     return sizes
 
 

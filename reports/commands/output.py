@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, option, switch
+from busbar.status import BY_SIGNAL, TOTAL_OVER
 from busbar.tables import new_table
 from busbar.terminal import make_printable, open_console
 from busbar.units import format_count
@@ -216,14 +217,15 @@ def print_failures(
 ) -> int:
     """Print the files whose run failed or has wrong elements. Returns 1 if there is one.
 
-    A run that stopped early and said why is no failure: it may have been told to (Ctrl-C, --total).
+    A run that was told to stop early is no failure (Ctrl-C, --total); one that lost a rank is.
     """
     wrong = [sum(bool(row.wrong) for row in one.rows) for one in readings]
     for path, count in zip(paths, wrong, strict=True):
         if count:
             text = f"FAILED {path}: wrong elements in {format_count(count, 'row')}"
             print(make_printable(text), file=out)
-    failed = [one for one in broken_runs(readings) if not one.text.startswith(ENDED_EARLY)]
+    asked_for = tuple(f"{ENDED_EARLY}: {reason}" for reason in (BY_SIGNAL, TOTAL_OVER))
+    failed = [one for one in broken_runs(readings) if not one.text.startswith(asked_for)]
     return _print_failed(failed, out) | int(any(wrong))
 
 

@@ -398,6 +398,29 @@ def test_an_interrupted_law_shows_what_was_measured(
         assert not folder.exists()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_law_is_printed_names_the_command_that_shows_it(
+    number: signal.Signals,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rule: a signal after the last row, while tables are made, is no error of the program."""
+    folder = tmp_path / "law"
+
+    def measured(*_: object) -> None:
+        written(folder / "hosts2.allreduce.jsonl", [allreduce("ring", 2, 1 << 16, [5e-3] * 3)])
+
+    monkeypatch.setattr(law, "Cluster", nullcontext)
+    monkeypatch.setattr(law, "watched", nullcontext)
+    monkeypatch.setattr(law, "ports", lambda *_: None)
+    monkeypatch.setattr(law, "measure", measured)
+    monkeypatch.setattr(law, "saved", lambda _: os.kill(os.getpid(), number))
+    assert _law(["--hosts", "2", "-A", "ring", "--out", str(folder)]) == 128 + number
+    said = f"interrupted by {number.name}; 1 of 1 host count done: busbar cluster law --show"
+    assert said in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_two_signals_at_once_start_the_end_of_a_cluster_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,5 +1,10 @@
 """The extension's passes give what NumPy gives, for every type, operation, tail and alignment."""
 
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -131,3 +136,16 @@ def test_targets_that_begin_alike_are_streamed(isa, places):
                 np.testing.assert_array_equal(target, expected(np.add, rows))
                 target.view(np.uint8)[:] = 77
             assert (raw == 77).all(), "beside the targets"
+
+
+def test_other_cpus_get_no_builtin_of_x86(tmp_path):
+    """Rule: without x86-64 the kernels name no function that only its compilers know."""
+    compiler = shutil.which("c++") or pytest.skip("no C++ compiler")
+    sources = sorted((Path(native.__file__).parent / "src").glob("kernels*"))
+    for name in re.findall(r"#include <(.*)>", "".join(one.read_text() for one in sources)):
+        (tmp_path / name).touch()  # the system's headers are of this CPU
+    for source in (one for one in sources if one.suffix == ".cpp"):
+        words = ["-std=c++20", "-E", "-U__x86_64__", "-U__SSE2__", "-nostdinc", "-nostdinc++"]
+        words = [compiler, *words, "-I", str(tmp_path), str(source)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert not re.findall(r"__builtin_cpu_\w+|_mm\w+", done.stdout), source

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from bench.links.measure import Measured, PairOptions, as_topology
+from reports.analysis.outliers import outliers
+from reports.readers.reading import read
 from tests.reports.runs import allreduce, changed, cli, saved, timed
 from tests.reports.slowness import HOP, MIXED, played
 from topology.model.measured import Estimate, RankPlace
@@ -123,6 +127,21 @@ def test_a_log_that_deviates_from_its_like(tmp_path: Path) -> None:
     for one in document["deviations"]:
         assert one["file"].endswith("n2.jsonl (n2)") and 1.3 < one["ratio"] < 1.5
     assert "1 of 8 files" in cli("outliers", *_logs(tmp_path, [0.6, *[1] * 7])).out
+
+
+def test_the_largest_size_is_that_of_the_same_devices(tmp_path: Path) -> None:
+    """Rule: hosts with other devices, measured up to a larger size, do not hide a slow one."""
+    files = _logs(tmp_path, [1, 1, 1.4, 1, 1, 1, 1], slow=lambda size, _: size == 2**24)
+    every = [list(read(file).rows) for file in files]
+    for rows in every[:]:
+        others = [
+            replace(row, run=dataclasses.replace(row.run, devices=("other",))) for row in rows
+        ]
+        larger = [replace(row, size=2**26, count=2**24) for row in others if row.size == 2**24]
+        every.append([row for row in others if row.size != 2**24] + larger)
+    result = outliers(every, 0.1)
+    assert sorted(one.file for one in result.deviations) == [2, 9]
+    assert result.alone == (2**24, 2**26)
 
 
 def test_a_log_that_deviates_at_its_largest_size_alone(tmp_path: Path) -> None:

@@ -101,6 +101,11 @@ def test_a_failed_or_wrong_log_does_not_end_well(
         ("".join([HEAD, ROWS[0], wrong]), f"FAILED {log}: wrong elements in 1 row\n"),
         ("".join([HEAD, *ROWS, ENDS[0], "\n"]), f"FAILED {log}:4: the run failed: {ENDS[0]}\n"),
         ("".join([HEAD, *ROWS, "# ended early: interrupted by SIGINT\n"]), ""),
+        ("".join([HEAD, *ROWS, "# ended early: the time of --total is over\n"]), ""),
+        (
+            "".join([HEAD, *ROWS, "# ended early: rank 1 (pid 7) is stopped\n"]),
+            f"FAILED {log}:4: the run ended early: rank 1 (pid 7) is stopped\n",
+        ),
     ):
         log.write_text(text)
         for more in ([], ["--quiet"], ["--format", "csv"], ["--format", "md"]):
