@@ -94,7 +94,10 @@ def in_words(text: str) -> str:
 
 
 def nccl_version(code: int) -> str:
-    """NCCL's version code ``22809`` as ``2.28.9``. Up to 2.8, codes had four digits (nccl.h)."""
+    """NCCL's version as text, ``2.28.9``, from its number 22809.
+
+    Up to version 2.8, numbers had four digits (nccl.h).
+    """
     major, rest = divmod(code, 10000 if code >= 10000 else 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
