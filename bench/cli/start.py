@@ -117,8 +117,8 @@ def _said(world: World, error: BusbarError) -> int:
 def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEEDED) -> int:
     """Run with MPI processes as ranks (with threads for ``auto`` without MPI). Returns the status.
 
-    ``line``: see `bench.run.environment.RunContext`. ``needed``: the lowest sufficient thread
-    level.
+    ``line``: see `bench.run.environment.RunContext`. ``run_it``: what each rank runs. ``needed``:
+    the lowest sufficient MPI thread level.
     """
     from collectives.execution.mpi.world import MpiWorld
     from collectives.execution.shm.affinity import set_affinity

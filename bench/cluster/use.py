@@ -27,7 +27,10 @@ class Use(NamedTuple):
 
 
 def counters(text: str) -> dict[str, tuple[int, int]]:
-    """Bytes that each device of a switch received and sent. Raises Unavailable for other text."""
+    """Bytes that each network device of a switch received and sent, by the device's name.
+
+    ``text``: what ``ip -s -j link show`` printed. Raises Unavailable for any other text.
+    """
     try:
         return {
             str(one["ifname"]): tuple(int(one["stats64"][way]["bytes"]) for way in ("rx", "tx"))  # type: ignore[misc]

@@ -345,9 +345,9 @@ class Watchdog:
         self._thread.start()
 
     def row(self, what: str = "") -> None:
-        """Begin a new row. Its time-out starts now, and again with every progress.
+        """Begin a new row: its time-out starts now, and again whenever an iteration begins.
 
-        ``what``: see `measuring`.
+        ``what``: a description of the row, see `measuring`.
         """
         with self._lock:
             self._row, self._iteration, self._signs = self._row + 1, -1, self._signs + 1
@@ -370,7 +370,10 @@ class Watchdog:
         self._explain = how
 
     def arrived(self, iteration: int) -> None:
-        """See `bench.timing.starts.Arrived`."""
+        """Record that this rank begins an iteration, by number; warm-ups are −1.
+
+        The watchdog tells a slow row from one that is stuck by it.
+        """
         with self._lock:
             # A repeated number is no progress, except that of warm-ups, which are all -1.
             self._signs += iteration != self._iteration or iteration < 0
