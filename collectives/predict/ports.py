@@ -34,7 +34,7 @@ class PortPredictor(CollectivePredictor):
     name = "ports"
 
     def refusal(self, operation: Operation) -> str:
-        """See `CollectivePredictor.refusal`."""
+        """Why this operation cannot be predicted, or "" if it can."""
         if self.machine.classes is None:
             return "the machine has no costs of links"
         return schedule_refusal(operation)

@@ -52,7 +52,7 @@ class Step:
         return cls(lambda: all_moves)
 
     def moves(self, rank: int | None = None) -> Moves:
-        """All moves of the step, or those that touch ``rank``, always in the same order."""
+        """All moves of the step, or those from or to ``rank``, always in the same order."""
         every = self.make()
         return every if rank is None else every.touching(rank)
 
