@@ -1,4 +1,4 @@
-"""Opens a world, with threads or MPI processes as ranks, and runs the sweeps in it."""
+"""Starts ranks, as threads or MPI processes, and runs the sweeps on them."""
 
 from __future__ import annotations
 
@@ -238,9 +238,10 @@ def _jobs_of_group(wanted: Sequence[Options], opened: RunContext, crowd: Load | 
 
 
 def _agreed(world: World, group: Group, make: Callable[[], T]) -> T:
-    """What ``make`` returns on every rank of ``world``; an error of one group ends all groups.
+    """What ``make`` returns on this rank; an error of one group of ranks ends all groups.
 
-    Otherwise the other groups would wait for it. Raises Unsupported with the first error.
+    Otherwise the other groups would wait for it. ``world``: the ranks of all groups. Raises
+    Unsupported with the first error.
     """
     made, text = None, ""
     try:

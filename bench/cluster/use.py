@@ -19,7 +19,10 @@ COUNTERS = ("ip", "-s", "-j", "link", "show")
 
 
 class Use(NamedTuple):
-    """The utilisation (0 to 1) of a link: away from its lower end, and towards it."""
+    """The utilisation (0 to 1) of a link between host and switch, or between switches.
+
+    ``up``: away from its lower end, the host's side; ``down``: towards it.
+    """
 
     cable: Cable
     up: float

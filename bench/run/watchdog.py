@@ -56,12 +56,12 @@ _CONNECT_S = 1.5
 class RankStates:
     """One rank's end of the sockets over which other ranks send their progress to rank 0.
 
-    All ranks of the world create one together. Rank 0 listens. The world broadcasts its addresses
-    and a token. Ranks on other hosts try the addresses at once and keep the first that answers, so
-    that a rank that loses its link later does not use another network instead. After that, a rank
-    connects only if it has made no progress for a while: it sends its row and iteration to rank 0,
-    and learns whether rank 0 answers. A message holds a rank's numbers and their HMAC with the
-    token, so that no other process can send one.
+    All ranks create one together. Rank 0 listens. Its addresses and a token are broadcast. Ranks on
+    other hosts try the addresses at once and keep the first that answers, so that a rank that loses
+    its link later does not use another network instead. After that, a rank connects only if it has
+    made no progress for a while: it sends its row and iteration to rank 0, and learns whether rank
+    0 answers. A message holds a rank's numbers and their HMAC with the token, so that no other
+    process can send one.
     """
 
     def __init__(self, world: World) -> None:

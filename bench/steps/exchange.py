@@ -321,9 +321,10 @@ class Exchange:
         return lower(schedule, placed, rank, elements, in_place=True)
 
     def extra_bytes(self, layout: GradientLayout, span: TensorRange) -> int:
-        """Bytes that a range of tensors needs besides its gradients: staging and encoded gradients.
+        """Bytes that a range of tensors needs besides its gradients.
 
-        ``layout``: where the tensors' gradients lie.
+        They are for staging, scratch, and encoded gradients with their error feedback. ``layout``:
+        where the tensors' gradients lie.
         """
         nbytes = layout.nbytes_of(span)
         program = self._program(layout, span)

@@ -213,7 +213,7 @@ class StepOptions(RunOptions):
 
     @cached_property
     def make_rule(self) -> Callable[[], UpdateRule]:
-        """A function that makes the rule (``--rule``) by which a server changes its weights."""
+        """A function that makes the rule (``--rule``) by which gradients change the weights."""
         return rule(self.rule, self.rate)
 
     def shared_problem(self, learners: int) -> SharedProblem | None:

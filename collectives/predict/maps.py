@@ -290,7 +290,7 @@ def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) 
 
 
 def assumed_machine() -> Machine:
-    """The machine that is assumed if the user gives none: all ranks on a network of usual speed."""
+    """The machine that is assumed if the user gives none: all ranks on a network of fixed speed."""
     classes = one_class()
     links, notes = resolve_costs(classes, None, None)
     return Machine(

@@ -271,7 +271,7 @@ def _telling(winner: Winner) -> tuple[float, float] | None:
 
 
 def _part(some: Sequence[object], every: Sequence[object]) -> str:
-    """Of how many sizes a figure is; empty if it is of all."""
+    """The words ``at 3 of 8 sizes`` for a figure of ``some`` sizes; empty if these are all."""
     return f" at {len(some)} of {len(every)} sizes" if len(some) < len(every) else ""
 
 
@@ -290,7 +290,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _interval(low: float, high: float) -> str:
-    """An interval of a ratio in a sentence."""
+    """An interval of a ratio in words: ``1.1 to 1.3``; without an upper end ``1.1 or more``."""
     if is_open(low, high):
         return f"{_factor(low)} or more"
     return f"{_factor(low)} to {_factor(high)}"

@@ -269,7 +269,10 @@ def _agree(a: Measurement, b: Measurement) -> bool:
 
 
 def _apart(base: Sequence[Measurement], new: Sequence[Measurement]) -> str:
-    """The settings of which the sides share no value, in brackets; empty if there is none."""
+    """The settings (ranks, size, …) of which BASE and NEW share no value, in brackets.
+
+    Empty if there is none.
+    """
     parts = []
     for name in ("collective", "ranks", "algorithm", "size", *_MAY_LACK, "placement"):
         sides = [list(dict.fromkeys(getattr(r, name) for r in rows)) for rows in (base, new)]
@@ -285,7 +288,11 @@ def _apart(base: Sequence[Measurement], new: Sequence[Measurement]) -> str:
 
 
 def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> str:
-    """The word for a row. Test, interval and least difference must agree on slower or faster."""
+    """The verdict on a row alone: slower, faster or indistinguishable.
+
+    Test (``p``), interval (``low``, ``high``) and the least relative change that counts (``noise``)
+    must agree on slower or faster.
+    """
     if p < _SIGNIFICANT and low > 1 and ratio > 1 + noise:
         return "slower"
     if p < _SIGNIFICANT and high < 1 and ratio < 1 / (1 + noise):
@@ -425,7 +432,10 @@ def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Dif
 def _shared(
     base: Mapping[Key, Sequence[Measurement]], new: Mapping[Key, Sequence[Measurement]]
 ) -> list[Difference]:
-    """Differences in cores, work and timing of shared rows. Unknown facts make no difference."""
+    """Differences of rows that both sides have: in ranks per core, work sharing and timing.
+
+    Unknown facts make no difference.
+    """
     pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
     differing = []
     crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]

@@ -204,7 +204,11 @@ class _Scale:
     def judge(
         self, unit: SlowUnit, cells: Sequence[Pair], tried: int, margin: float
     ) -> tuple[float, Worse] | None:
-        """(explained deviation, evidence) of a unit; None if it is not significantly worse."""
+        """The deviation that a slow unit explains, and the evidence.
+
+        None if it is not significantly worse. ``cells``: the unit's pairs. ``tried``: how many
+        units are tested. ``margin``: the least relative deviation that counts.
+        """
         own = np.array([self._at[c] for c in cells])
         if unit.kind == "link" and self._amiss[own].max() < 0.7 * log(1 + margin):
             return None  # a quick test, because most links are not slow

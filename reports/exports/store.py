@@ -151,7 +151,7 @@ class Rewritten:
         self._file = _growing(path, lambda: b"") if special(path) else None
 
     def add(self, row: Row) -> None:
-        """See `Sink.add`. A pipe or device cannot be rewritten, and gets all rows at the end."""
+        """Write the file again with this row. A pipe or device gets all rows at the end instead."""
         self._rows.extend(row)
         if self._file is None:
             self._write()

@@ -279,7 +279,7 @@ _COUNTS = {"defects": "wrong", "#repetitions": "iterations"}
 
 
 class _ImbState:
-    """The facts from the lines above a table."""
+    """What the lines above a table of IMB say: version, benchmark, facts and columns."""
 
     def __init__(self) -> None:
         self.version = ""

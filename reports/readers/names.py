@@ -125,7 +125,10 @@ def bus_factor(name: str, ranks: int | None) -> float | None:
 
 
 def whole(name: str, message: int, ranks: int | None) -> int | None:
-    """The collective's bytes for one rank's message; None if this needs an unknown rank count."""
+    """The bytes of a collective, as nccl-tests counts them, from one rank's message.
+
+    None if this needs the number of ranks, and it is not known.
+    """
     if blocking(name) not in _PER_RANK:
         return message
     return None if ranks is None else message * ranks

@@ -221,7 +221,7 @@ def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
 
 
 def _figure(cells: Cells) -> str:
-    """The name of the winners' figures: busbw, or the time if all sizes are bound by latency."""
+    """The name of the winners' figures: busbw, the time, or busbw with the time for small sizes."""
     if all(w.latency_bound for w in cells.values()):
         return "time"
     few = format_size(LATENCY_BOUND)

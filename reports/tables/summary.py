@@ -364,9 +364,9 @@ def _stacked(name: str, width: int) -> list[str]:
 
 
 def _volumes(rows: Sequence[Measurement]) -> list[str]:
-    """A table of the bytes that a rank sends and receives, and all ranks together, by algorithm.
+    """A table of the bytes that the busiest rank sends and receives, and all ranks together.
 
-    They are those of one iteration at the algorithm's largest size, in units of that size.
+    It has a line for each algorithm: one iteration at its largest size, in units of that size.
     """
     largest: dict[str, list[Measurement]] = {}
     for pair in placements(rows):

@@ -202,7 +202,7 @@ def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str
 
 
 def plain(line: str) -> str:
-    """The line without a document's markup: emphasis, tags, drawn tables."""
+    """The line without what a document adds to it: emphasis, tags, lines of drawn tables."""
     return _TAG.sub(" ", line).translate(_DRAWN)
 
 

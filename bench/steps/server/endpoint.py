@@ -51,7 +51,7 @@ class Kind:
 
 
 def pack_header(kind: int, version: int, nbytes: int, cause: float = 0.0) -> bytes:
-    """Return the header of a message that is sent now."""
+    """Return the header of a message that is sent now; for the parameters see `Message`."""
     return _HEADER.pack(kind, version, nbytes, time.perf_counter(), cause)
 
 
@@ -93,8 +93,7 @@ class Channel(ABC):
     def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
         """Begin to send a copy of ``data`` to each of the peers, without waiting for them.
 
-        ``kind``: see `Kind`. ``version``: of the weights. ``cause``: when the push that caused this
-        message began, or 0.
+        ``kind``: see `Kind`. ``version``, ``cause``: see `Message`; ``cause`` is 0 without a push.
         """
 
     def push(self, peer: int, kind: int, version: int, data: Bytes) -> None:

@@ -82,8 +82,8 @@ class ServiceTimes(NamedTuple):
     """Seconds of a server's operations, which it does one at a time, and of a learner's round.
 
     ``gradient``, ``update``, ``weights``: to apply a gradient, to update the weights, to send them
-    to a learner. ``round``: what a learner loses from receiving weights to pushing its gradient,
-    apart from computing: timers that fire late, and messages.
+    to a learner. ``round``: what a learner loses in a round (from the begin of one computation to
+    the begin of the next) by timers that fire late, and by messages.
     """
 
     gradient: float = 0.0
@@ -179,9 +179,9 @@ class SimulatedRun:
 class RoundCosts(NamedTuple):
     """Mean seconds of a learner's round in addition to its computing and the server's work.
 
-    A round goes from receiving weights to pushing the gradient. ``noticing``: from the sending of
-    weights until the learner begins its next round. ``waking``: by how much computations end after
-    their time, because timers fire late. ``pushing``: to servers other than this one.
+    A round is from the begin of one computation to the begin of the next. ``noticing``: from the
+    sending of weights until the learner begins its next round. ``waking``: by how much computations
+    end after their time, because timers fire late. ``pushing``: to servers other than this one.
     """
 
     noticing: float

@@ -148,7 +148,7 @@ RULES: dict[str, Callable[..., UpdateRule]] = {
 
 
 def rule(text: str, rate: float) -> Callable[[], UpdateRule]:
-    """A function that makes a rule by which a server changes its part of the weights.
+    """A function that makes a rule by which gradients change a shard of the weights.
 
     ``text``: ``fixed``, ``staleness``, ``distance:c=0.5`` or ``adagrad``. ``rate``: the learning
     rate: α of ``fixed`` and ``adagrad``, α₀ of ``staleness``, η_max of ``distance``. Raises
