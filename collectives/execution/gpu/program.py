@@ -124,7 +124,7 @@ def _joins(receives: list[Receive], landed: list[DeviceArray]) -> list[_Join]:
     """The kernels for messages in staging; messages to one span of a buffer are handled together.
 
     A message joins an earlier message's kernel if its span is the same and no kernel between them
-    reads or writes it, so that the order of writes stays as in the program.
+    writes to it, so that the order of writes stays as in the program.
     """
     joins: list[_Join] = []
     for receive, message in zip(receives, landed, strict=True):

@@ -114,7 +114,10 @@ class GpuTransport(Transport):
         return nbytes / max(float(np.min(self._copied(arrays, nbytes, n, self.meet))), 1e-9)
 
     def _copied(self, arrays: list[Any], nbytes: int, n: int, meet: list[Call]) -> Floats:
-        """Seconds of each of n copies from the first array to the second, on all ranks at once."""
+        """Seconds of each of ``n`` copies from the first array to the second, on all ranks at once.
+
+        ``nbytes``: of a copy. ``meet``: calls that let all ranks' streams wait for each other.
+        """
         device, lane = self.device, self.lane
         begin, end = (array.address for array in arrays)
         self.world.barrier()

@@ -43,7 +43,7 @@ class InprocTransport(Transport):
 
 
 class _InprocAction(Action):
-    """A program over views and queues; see `Action` for the methods."""
+    """A rank's program over slices of its buffers and queues to other threads; see `Action`."""
 
     def __init__(
         self, world: InprocWorld, program: Program, buffers: Buffers, op: Op | None

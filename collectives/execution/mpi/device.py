@@ -172,7 +172,10 @@ class MpiDeviceTransport(GpuTransport):
         return self._message(view, peer, sends=False)
 
     def _message(self, view: DeviceArray, peer: int, *, sends: bool) -> _Message:
-        """The requests of a message's pieces, which both ends cut alike, and its copy."""
+        """The requests of a message, one for each piece, and its copy if it is staged on the host.
+
+        Both ends cut messages alike.
+        """
         self._moved[not sends] += view.nbytes
         memory: Any = view.view(np.uint8)
         copy = None
