@@ -145,7 +145,10 @@ def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:
 
 
 def check_world(size: int, library: str, env: Mapping[str, str] = os.environ) -> None:
-    """Raise Unsupported if MPI's world has another size than the launcher's number of ranks."""
+    """Raise Unsupported if MPI sees another number of ranks than the launcher has started.
+
+    ``size``: the number that MPI sees. ``library``: the MPI, for the message.
+    """
     sign = launched(env)
     if sign is not None and sign.size != size:
         raise _wrong(sign, library, f"sees {size}")

@@ -28,7 +28,8 @@ _MOST_BYTES = 1 << 24
 class Finding:
     """One cause of lost performance. ``harm``: roughly the share that is lost, 0 to 1 (1: broken).
 
-    ``code``: does not change, for scripts; ``subjects``: device ids, or pairs as ``GPU0-GPU1``.
+    ``code``: the kind of cause as a word that does not change, for scripts. ``subjects``: device
+    ids, or pairs as ``GPU0-GPU1``.
     """
 
     code: str
@@ -67,9 +68,10 @@ def likes(topology: Topology) -> list[list[Device]]:
 
 
 def at_work(gpu: Device) -> bool:
-    """True if the GPU is known to be busy; idle GPUs lower clocks and PCIe generation on purpose.
+    """True if the GPU is known to be busy. Idle GPUs lower clocks and PCIe generation on purpose.
 
-    A desktop card in P8 may report a power cap and not idle, so both facts are used.
+    Both the performance state (busy: P0 … P2) and the reported reason "idle" must allow it, if
+    known: an idle desktop card in P8 may report a power cap as the reason.
     """
     pstate, idle = gpu.get("pstate"), gpu.get("idle")
     return (
@@ -183,7 +185,7 @@ def fabric(topology: Topology) -> list[Finding]:
 
 
 def _illness(gpu: Device) -> str:
-    """The problems of its fabric that a GPU reports; empty if the fabric is healthy."""
+    """The problems of its NVLink fabric that a GPU reports; empty if the fabric is healthy."""
     problems = gpu.get("fabric_problems")
     words = [str(word) for word in problems] if isinstance(problems, tuple) else []
     summary = str(gpu.get("fabric_health") or "healthy")

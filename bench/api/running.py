@@ -146,12 +146,13 @@ def step(
     progress: bool | None = None,
     **options: Unpack[StepKeywords],
 ) -> MeasuredRows:
-    """Measure training steps of a model, as ``busbar step`` does. Returns a row for each update.
+    """Measure training steps of a model, as ``busbar step`` does, by one or more kinds of exchange.
 
-    ``model``: a name, or a .csv or .json file. ``update``: as ``--update``, such as ``"ring"`` or
-    ``["ring", "async"]`` (default: ring and library). ``compute``: the distribution of a rank's
-    compute time, such as ``"fixed:50"`` in milliseconds. ``ranks``, ``out``, ``launcher``,
-    ``progress`` and what is raised: as for `run`. Other keywords are the command's options.
+    Returns a row for each kind. ``model``: a name, or a .csv or .json file. ``update``: how
+    gradients are exchanged, as ``--update``: ``"ring"`` or ``["ring", "async"]`` (default: ring and
+    library). ``compute``: the distribution of a rank's compute time, such as ``"fixed:50"`` in
+    milliseconds. ``ranks``, ``out``, ``launcher``, ``progress`` and what is raised: as for `run`.
+    Other keywords are the command's options.
 
     A row has the exposed, compute and exchange times in ``row.step``; ``frame()`` has their medians
     in seconds, and samples per second.

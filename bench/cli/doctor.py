@@ -113,7 +113,7 @@ def _library() -> str | None:
 
 
 def _threads() -> Check:
-    """The thread level that MPI provides. Another process starts MPI, so that this one does not."""
+    """The check of the MPI thread level. A child process starts MPI, so that this one does not."""
     name = "MPI threads"
     if _library() is None:
         return Check(name, ABSENT, "not needed without MPI")

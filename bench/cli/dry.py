@@ -61,7 +61,11 @@ def _algorithm(
     nranks: int,
     free: int,
 ) -> Iterator[tuple[str, ...]]:
-    """The cells of an algorithm's rows, in the order of `_COLUMNS`."""
+    """The rows of ``--dry-run`` for one algorithm: the texts of the columns `_COLUMNS`.
+
+    ``wanted``: the algorithm, or several by size. ``free``: bytes of free memory; rows that need
+    more are marked.
+    """
     idle: Idle = set()
     counts: dict[int, str] = {}
     for row in rows(spec, options, nranks):

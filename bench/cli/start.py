@@ -1,4 +1,4 @@
-"""Opens a world, with threads or MPI processes as ranks, and runs the sweeps in it."""
+"""Starts ranks, as threads or MPI processes, and runs the sweeps on them."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def _said(world: World, error: BusbarError) -> int:
 def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEEDED) -> int:
     """Run with MPI processes as ranks (with threads for ``auto`` without MPI). Returns the status.
 
-    ``line``: see `bench.run.environment.RunContext`. ``needed``: the lowest sufficient thread
-    level.
+    ``line``: see `bench.run.environment.RunContext`. ``run_it``: what each rank runs. ``needed``:
+    the lowest sufficient MPI thread level.
     """
     from collectives.execution.mpi.world import MpiWorld
     from collectives.execution.shm.affinity import set_affinity
@@ -238,9 +238,10 @@ def _jobs_of_group(wanted: Sequence[Options], opened: RunContext, crowd: Load | 
 
 
 def _agreed(world: World, group: Group, make: Callable[[], T]) -> T:
-    """What ``make`` returns on every rank of ``world``; an error of one group ends all groups.
+    """What ``make`` returns on this rank; an error of one group of ranks ends all groups.
 
-    Otherwise the other groups would wait for it. Raises Unsupported with the first error.
+    Otherwise the other groups would wait for it. ``world``: the ranks of all groups. Raises
+    Unsupported with the first error.
     """
     made, text = None, ""
     try:

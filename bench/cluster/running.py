@@ -252,7 +252,7 @@ def _child_of(pid: int) -> int:
 
 
 def _tools() -> None:
-    """Raise Unavailable with the packages whose tools are missing."""
+    """Raise Unavailable if tools that ``busbar cluster`` runs are missing, with their packages."""
     lacking = [
         f"{', '.join(missing)} (package {package})"
         for package, tools in _TOOLS.items()

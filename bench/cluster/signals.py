@@ -38,7 +38,7 @@ class RankSignals(threading.Thread):
         self._sent = set[tuple[str, RankSignal]]()
 
     def run(self) -> None:
-        """Scan processes until `end`."""
+        """Scan the cluster's processes until `end`, and send ranks the signals that are due."""
         while not self._over.wait(_LOOK_S):
             now = time.monotonic()
             processes = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208

@@ -19,7 +19,10 @@ COUNTERS = ("ip", "-s", "-j", "link", "show")
 
 
 class Use(NamedTuple):
-    """The utilisation (0 to 1) of a link: away from its lower end, and towards it."""
+    """The utilisation (0 to 1) of a link between host and switch, or between switches.
+
+    ``up``: away from its lower end, the host's side; ``down``: towards it.
+    """
 
     cable: Cable
     up: float
@@ -27,7 +30,10 @@ class Use(NamedTuple):
 
 
 def counters(text: str) -> dict[str, tuple[int, int]]:
-    """Bytes that each device of a switch received and sent. Raises Unavailable for other text."""
+    """Bytes that each network device of a switch received and sent, by the device's name.
+
+    ``text``: what ``ip -s -j link show`` printed. Raises Unavailable for any other text.
+    """
     try:
         return {
             str(one["ifname"]): tuple(int(one["stats64"][way]["bytes"]) for way in ("rx", "tx"))  # type: ignore[misc]

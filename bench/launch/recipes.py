@@ -368,7 +368,10 @@ class _JobOptions(CommandWords, _OutputOptions):
     name: str | None = option("--name NAME  the job's (default: busbar-COMMAND)", parse=_name)
 
     def checked(self) -> Self:
-        """Check these options. Raises Unsupported without a command, or for a foreign command."""
+        """These options, with ``-g 1`` added to the benchmark if nodes have GPUs and it names none.
+
+        Raises Unsupported without a command, or for a command that is not Busbar's.
+        """
         if not self.command:
             raise Unsupported("no command; write it after --, as -- allreduce -b 1M")
         name, *words = self.command

@@ -200,10 +200,12 @@ class Refused(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """The result. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
+    """The measured latencies and rates between pairs of ranks.
 
+    ``cells[name][a, b]``: the quantity ``name`` from a to b, in seconds or bytes per second.
     ``at_once``: whether any pairs were measured at the same time. ``refused[name][a, b]``: rates
-    that are not in ``cells``: the pair could not sustain them. ``threads``: MPI's thread level.
+    that are not in ``cells``, because the pair could not sustain them. ``threads``: MPI's thread
+    level.
     """
 
     places: tuple[RankPlace, ...]
@@ -215,7 +217,7 @@ class Measured:
 
 
 def world(threads: str | None = None) -> MpiWorld:
-    """The world of MPI's ranks; ``threads``: the requested thread level.
+    """The communicator of MPI's ranks, as a `World`; ``threads``: the requested thread level.
 
     Raises Unavailable without mpi4py or MPI, Unsupported if the launcher is of another MPI, and
     ProbeError for one rank.
@@ -282,10 +284,11 @@ def measure(run: PairRun) -> Measured:
 def sorted_out(
     measured: Sequence[Cell],
 ) -> tuple[dict[str, dict[Pair, Estimate]], dict[str, dict[Pair, Refused]]]:
-    """Sort cells by quantity, and separate rates that were not sustained.
+    """Sort the measurements of pairs by quantity. Returns those that hold, and refused rates.
 
-    A port may pass some bytes at once after every pause. If that is most of a window, the median
-    window has a rate that the port cannot sustain.
+    A port with a token bucket passes some bytes at once after every pause. Rates are measured in
+    several windows of time; if such a burst fills most of a window, the median over windows is a
+    rate that the port cannot sustain, and is refused.
     """
     cells: dict[str, dict[Pair, Estimate]] = {name: {} for name in QUANTITIES}
     refused: dict[str, dict[Pair, Refused]] = {name: {} for name in QUANTITIES}
@@ -336,7 +339,7 @@ def look_again(
 
 
 def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
-    """Merge the cells of two measurements; of cells in both, the better one is kept."""
+    """Merge two measurements of pairs; of a pair in both, the better value is kept."""
     return {
         name: {
             pair: max(
@@ -350,7 +353,7 @@ def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
 
 
 def _round(run: PairRun, together: Sequence[Pair]) -> Iterator[Cell]:
-    """Measure disjoint pairs; yields the cells on the first rank of each pair."""
+    """Measure disjoint pairs at once; yields the measurements on the first rank of each pair."""
     back = [(b, a) for a, b in together]
     large, few = run.options.bytes, run.options.repetitions
     for name, pairs, nbytes, count in (

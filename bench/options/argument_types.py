@@ -130,7 +130,10 @@ def grid(text: str) -> tuple[int, ...]:
 
 
 def split(text: str) -> tuple[str, int]:
-    """A rule of ``--split`` and its number, decimal or hexadecimal, as in ``and:0x7``."""
+    """How ``--split`` divides ranks into groups: a rule (mod, div, and, or) and its number.
+
+    The number is decimal or hexadecimal, as in ``and:0x7``.
+    """
     rule, _, number = text.lower().partition(":")
     try:
         value = int(number, 0)

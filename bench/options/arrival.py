@@ -1,4 +1,4 @@
-"""``--arrival``: how late each rank enters a collective."""
+"""``--arrival``: the delay with which each rank enters a collective."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SEED = 20180911
 
 @dataclass(frozen=True)
 class ArrivalPattern:
-    """How late each rank enters each iteration (``--arrival``).
+    """The delay with which each rank enters each iteration (``--arrival``).
 
     ``seconds``: the longest delay; None until the fastest algorithm's time is known. ``rank``: the
-    late rank of kind ``late``; negative numbers count from the last rank. ``table``: delays from a
-    file in seconds, a line for each iteration, by rank; lines are used in turn.
+    delayed rank of kind ``late``; negative numbers count from the last rank. ``table``: delays from
+    a file in seconds, a line for each iteration, by rank; lines are used in turn.
     """
 
     kind: str = "zero"

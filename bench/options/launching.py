@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LaunchTurn:
-    """Launch ``number`` (from 1) ``of`` several. All of them share a seed, which is recorded."""
+    """The launch ``number`` (from 1) ``of`` several (``--launches``), and the seed that all share.
+
+    The seed is recorded.
+    """
 
     number: int
     of: int

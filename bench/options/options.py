@@ -52,9 +52,11 @@ TRANSFERS = (TWO_SIDED, "put", "get")
 
 @dataclass(frozen=True)
 class Choice:
-    """A contender: an algorithm with parameters, one of `BESIDE`, or ``auto`` (by tuning file).
+    """One of what a run compares: an algorithm with parameters, one of `BESIDE`, or ``auto``.
 
-    ``shown``: what rows of a file are called, if not by the file's name.
+    `BESIDE` has the library and the bound ``worksharing``; ``auto`` takes the algorithm that a
+    tuning file has for the size. ``shown``: what rows of a file are called, if not by the file's
+    name.
     """
 
     name: str
@@ -455,7 +457,7 @@ class Options(RunOptions):
 
     @cached_property
     def algorithms(self) -> tuple[Choice, ...]:
-        """The contenders. Without ``-A`` there are more schedules on GPUs than on the host."""
+        """The algorithms, library or bound to compare. Without ``-A`` there are more for GPUs."""
         return (
             _choices(self.algorithm, self.collective, more=self._more_on_gpus)
             + (Choice(NONBLOCKING),) * self.nonblocking
@@ -742,7 +744,10 @@ def parse_choice(text: str) -> Choice:
 
 
 def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, ...]:
-    """The contenders of ``-A``; by default the library and one schedule (four with ``more``)."""
+    """The algorithms, library or bound that ``-A`` names; ``text`` None: without ``-A``.
+
+    The default is the library and one algorithm, or with ``more`` four.
+    """
     known = catalogue.algorithms(collective)
     if text == "all":
         return tuple(map(Choice, (*known, *BESIDE)))

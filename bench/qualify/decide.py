@@ -278,7 +278,10 @@ class _Batch:
         return self._shuffled(cleared or [h for h in every if h not in slow] or every)
 
     def _controls(self) -> None:
-        """Add fast pairs that run at the same time as the suspects, without hosts that are late."""
+        """Add fast pairs that run at the same time as the suspects.
+
+        Hosts whose launches take notably longer than others' are left out.
+        """
         fast, late = self.speeds.fast, self.evidence.late()
         order = self.random.permutation(len(fast))[: 9 * _MOST_CONTROLS]
         pairs = [(int(a), int(b)) for a, b in fast[order].tolist() if not late & {a, b}]

@@ -29,7 +29,10 @@ _Rate = Annotated[float, Meta(gt=0, le=1e18)]
 
 
 class Line(Struct, frozen=True):
-    """A worker's line; ``event`` is begun, joined, finished, ended, stopped or late."""
+    """A line that a rank of a launch prints, and that ``busbar qualify`` reads.
+
+    ``event`` is begun, joined, finished, ended, stopped or late (killed at the deadline).
+    """
 
     event: _Text
     rank: Annotated[int, Meta(ge=0, lt=1 << 24)]

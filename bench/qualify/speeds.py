@@ -106,7 +106,7 @@ class Test:
 
 
 def usual(values: Floats) -> float:
-    """The median rate. If rates have two levels, the median of the faster level.
+    """The median rate; of rates around two values, such as in and across racks, that of the faster.
 
     Pairs across racks may all be slower than pairs inside a rack, and more numerous.
     """

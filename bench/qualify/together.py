@@ -27,9 +27,10 @@ Group = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ShortSet:
-    """A set of hosts that falls short: slow, or failing.
+    """A set of hosts whose all-reduce is too slow, or fails.
 
-    `ratio`: its share of the prediction over the best set's.
+    `ratio`: measured / predicted rate of this set, divided by the same of the best set. `low` and
+    `high`: its interval.
     """
 
     hosts: Group

@@ -2,8 +2,9 @@
 
 Results are lines on standard output, which every launcher forwards, so that hosts need not share a
 file system. The guard does not import MPI. It reports how its rank ended, with the last line of the
-rank's standard error, under any launcher. It also kills a rank that is stopped or too late. When
-the launcher's process on this host ends, the kernel kills the guard, and then the rank.
+rank's standard error, under any launcher. It also kills a rank that is stopped, or that has not
+ended by its deadline. When the launcher's process on this host ends, the kernel kills the guard,
+and then the rank.
 """
 
 from __future__ import annotations

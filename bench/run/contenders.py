@@ -266,10 +266,11 @@ class Contender:
 
 
 class SizeDependentContender:
-    """A contender that uses a different algorithm for each size range; methods: see `Contender`.
+    """An entry of the comparison that uses another algorithm for each range of sizes (``auto``).
 
-    ``ranges``: the smallest size and the algorithm of each range, in rising order. Sizes below the
-    first range use its algorithm. ``every``: the algorithms, each once.
+    Its methods are those of `Contender`. ``ranges``: the smallest size and the algorithm of each
+    range, in rising order. Sizes below the first range use its algorithm. ``every``: the
+    algorithms, each once.
     """
 
     library = False
@@ -408,7 +409,7 @@ _TITLES: Mapping[str, str] = {
 
 
 def build_jobs(wanted: Sequence[Options], ranks: RankSetup) -> list[Job]:
-    """The jobs of a command: the pair tests, or `bench.run.contenders.jobs`."""
+    """What a command measures: the jobs of the pair tests, or those of collectives (`jobs`)."""
     first = wanted[0]
     if first.pairing is not None:
         return pair_jobs(first, first.pairing, ranks.nranks)

@@ -340,11 +340,11 @@ class Checked(Wrapper):
         self.divides = action.divides
 
     def __call__(self) -> None:
-        """See `Action.__call__`."""
+        """Run the operation once, without a check of its result."""
         self.action()
 
     def between(self) -> None:
-        """See `Action.between`."""
+        """Check the iteration's result and write new data, untimed; see `Action.between`."""
         if self._reached:
             self._meet()
         self._proof.look()
@@ -353,7 +353,10 @@ class Checked(Wrapper):
         self._meet()
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`. Iterations are timed one by one, never as a loop."""
+        """Run and check n iterations; returns when each began and ended.
+
+        Iterations are timed one by one, never as a loop. See `Action.spans`.
+        """
         parts = list[Spans]()
         for i in range(n):
             alone = start._replace(at=start.at[i : i + 1], arrived=unwatched)

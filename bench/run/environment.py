@@ -22,7 +22,7 @@ from reports.records.cores import Load, busiest
 
 
 class RunContext(NamedTuple):
-    """The world and transports of a run on one rank.
+    """What a run has opened on one rank: the control messages between ranks, and transports.
 
     ``transport``: the one requested. ``baseline``: the transport whose library it is compared with,
     perhaps the same one. ``library``: that library's name and version. ``line``: the control socket

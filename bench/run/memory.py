@@ -264,7 +264,10 @@ def beside(spec: Collective, sizes: Sizes, rank: int, vectors: float = 0.0) -> i
 
 
 def taken(sizes: Sizes, rank: int, nbytes: int) -> float:
-    """Vectors that a library allocated, from the bytes; 0 if they are too small to estimate it."""
+    """The memory that a library allocated, in vectors; 0 if vectors are too small to tell.
+
+    ``nbytes``: what it allocated.
+    """
     vector = _vector(sizes, rank)
     return nbytes / vector if vector >= _LEAST_VECTOR else 0.0
 
@@ -293,7 +296,10 @@ class Arena:
         return sum(own[self._rank] for own in self._sizes.values())
 
     def take(self, sizes: Sizes) -> None:
-        """Allocate the missing buffers. Raises Unavailable if there is not enough memory."""
+        """Allocate the buffers of a row that are not held yet.
+
+        ``sizes``: bytes of each buffer on every rank. Raises Unavailable if memory is short.
+        """
         for buffer, own in sizes.items():
             if buffer not in self._held:
                 self._held[buffer] = self._transport.allocate(own[self._rank])

@@ -25,7 +25,12 @@ _FADES = 0.8
 
 
 def longest(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> float:
-    """Seconds that a sweep may take with all its cycles, arrival patterns and delays."""
+    """The most seconds that a sweep may take.
+
+    It counts all repetitions of the sweep (``--cycles``) and arrival patterns with their delays;
+    `Options.total` is a limit. ``seen``: the free memory of every rank before the first row;
+    rows that do not fit take no time.
+    """
     options = jobs[0].options
     seconds = sum(limits(jobs, nranks, seen)) * max(1, options.cycles) * passes(options)
     return seconds if options.total is None else min(seconds, options.total)
@@ -119,8 +124,8 @@ class Pace:
     def remaining(self) -> float | None:
         """Estimated seconds until the sweep ends, from the rows so far; None before the first.
 
-        A row that takes longer than expected is taken to last as long again as it is late, and the
-        rows after it are expected to be as slow as if it ended now.
+        A row that exceeds its expected time by d seconds is expected to take d more, and the rows
+        after it to be as slow as if it ended now.
         """
         if not self._granted:
             return None

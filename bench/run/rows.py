@@ -55,10 +55,11 @@ from reports.records.measurement import Overlap, Record
 
 @dataclass(frozen=True)
 class Case:
-    """One case to measure; ``schedule`` is None for the library's own collective and work sharing.
+    """What a row measures: a collective by one schedule, at one size.
 
-    ``reach``: see `bench.run.contenders.Contender`. ``nonblocking``: the library's non-blocking
-    form.
+    ``schedule``: None for the library's own collective, and for the bound ``worksharing``.
+    ``elements``: of each part. ``reach``: how ranks access each other's memory, if no messages are
+    sent. ``nonblocking``: the library's non-blocking form.
     """
 
     spec: Collective
@@ -139,7 +140,7 @@ _LOST = (
 
 
 class Bench:
-    """Measures cases on one rank of a world; every method must be called by all ranks alike."""
+    """Measures rows on one rank; every method must be called by all ranks alike."""
 
     def __init__(
         self,

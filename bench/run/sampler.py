@@ -52,7 +52,7 @@ class Sampler:
                 self.take()
 
     def take(self) -> None:
-        """Take one sample."""
+        """Read the GPU's clocks, power and temperature once, and keep the reading for `end`."""
         state = self._gpu.look()
         with self._lock:
             self._states.append(state)

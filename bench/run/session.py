@@ -1,4 +1,7 @@
-"""A sweep on one rank: tables, rows, records, closing report. All ranks run the same code."""
+"""A sweep on one rank: tables, rows, records, closing report. All ranks run the same code.
+
+A sweep is the rows of all sizes and algorithms of a command.
+"""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class RankSummary(NamedTuple):
 
     @classmethod
     def of(cls, places: Sequence[Mapping[str, Any]]) -> RankSummary:
-        """From `bench.run.environment.place` of every rank."""
+        """The summary of what `bench.run.environment.place` found on every rank."""
         return cls(
             [(n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)],
             [(p["index"], p["gpu"]) for p in places if p["index"] is not None and p["gpu"]],
@@ -167,7 +167,8 @@ def remarks(
 ) -> list[str]:
     """The remarks above a table: group, shared cores, MPI's thread level, transport.
 
-    ``mpi``: the thread level if rows of the table use MPI, else None.
+    ``group``: the ranks that the table is for. ``crowd``: how many ranks share cores. ``mpi``: the
+    thread level if rows of the table use MPI, else None.
     """
     texts = [] if group is None else [group.title]
     shared = crowd is not None and crowd.per_core > 1

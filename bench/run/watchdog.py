@@ -56,12 +56,12 @@ _CONNECT_S = 1.5
 class RankStates:
     """One rank's end of the sockets over which other ranks send their progress to rank 0.
 
-    All ranks of the world create one together. Rank 0 listens. The world broadcasts its addresses
-    and a token. Ranks on other hosts try the addresses at once and keep the first that answers, so
-    that a rank that loses its link later does not use another network instead. After that, a rank
-    connects only if it has made no progress for a while: it sends its row and iteration to rank 0,
-    and learns whether rank 0 answers. A message holds a rank's numbers and their HMAC with the
-    token, so that no other process can send one.
+    All ranks create one together. Rank 0 listens. Its addresses and a token are broadcast. Ranks on
+    other hosts try the addresses at once and keep the first that answers, so that a rank that loses
+    its link later does not use another network instead. After that, a rank connects only if it has
+    made no progress for a while: it sends its row and iteration to rank 0, and learns whether rank
+    0 answers. A message holds a rank's numbers and their HMAC with the token, so that no other
+    process can send one.
     """
 
     def __init__(self, world: World) -> None:
@@ -345,9 +345,9 @@ class Watchdog:
         self._thread.start()
 
     def row(self, what: str = "") -> None:
-        """Begin a new row. Its time-out starts now, and again with every progress.
+        """Begin a new row: its time-out starts now, and again whenever an iteration begins.
 
-        ``what``: see `measuring`.
+        ``what``: a description of the row, see `measuring`.
         """
         with self._lock:
             self._row, self._iteration, self._signs = self._row + 1, -1, self._signs + 1
@@ -370,7 +370,10 @@ class Watchdog:
         self._explain = how
 
     def arrived(self, iteration: int) -> None:
-        """See `bench.timing.starts.Arrived`."""
+        """Record that this rank begins an iteration, by number; warm-ups are −1.
+
+        The watchdog tells a slow row from one that is stuck by it.
+        """
         with self._lock:
             # A repeated number is no progress, except that of warm-ups, which are all -1.
             self._signs += iteration != self._iteration or iteration < 0

@@ -98,7 +98,7 @@ class Exponential(Compute):
         self._drawn: dict[int, tuple[int, NDArray[np.float64]]] = {}
 
     def draw(self, rank: int, step: int) -> float:
-        """See `Compute.draw`. Warm-up steps have negative numbers.
+        """Seconds of a rank's step, see `Compute.draw`. Warm-up steps have negative numbers.
 
         Times are drawn in blocks. To create a generator for each time would take 20 us, and would
         delay every computation if many learners share an interpreter.
@@ -114,7 +114,10 @@ class Exponential(Compute):
         return self._shift + float(block[1][within])
 
     def smallest(self, k: int, p: int) -> float:
-        """See `Compute.smallest`: shift + scale × (H_p − H_{p−k}), H_n = Σ 1/i (Rényi 1953)."""
+        """The expected k-th smallest of p times: shift + scale × (H_p − H_{p−k}), H_n = Σ 1/i.
+
+        Rényi 1953; see `Compute.smallest`.
+        """
         return self._shift + self._scale * sum(1 / n for n in range(p - k + 1, p + 1))
 
 
@@ -129,20 +132,20 @@ class Replay(Compute):
         super().__init__(label, slow, float(table.mean()), constant=constant)
 
     def draw(self, rank: int, step: int) -> float:
-        """See `Compute.draw`."""
+        """Seconds of a rank's step, drawn from the table; see `Compute.draw`."""
         steps, ranks = self._table.shape
         return float(self._table[step % steps, rank % ranks])
 
     def among(self, ranks: Iterable[int]) -> Replay:
-        """See `Compute.among`: the columns of these ranks."""
+        """The distribution of these ranks' times only: their columns of the table."""
         columns = [rank % self._table.shape[1] for rank in ranks]
         return Replay(self.label, self._table[:, columns], self.slow)
 
     def smallest(self, k: int, p: int) -> float:
-        """See `Compute.smallest`, for times that are drawn from the table with replacement.
+        """The expected k-th smallest of p times, drawn from the table with replacement.
 
         Each sorted time is weighted by the step of the binomial tail P(Bin(p, q) ≥ k) at its
-        quantile q.
+        quantile q. See `Compute.smallest`.
         """
         q = np.arange(self._sorted.size + 1) / self._sorted.size
         tail = sum(comb(p, j) * q**j * (1 - q) ** (p - j) for j in range(k, p + 1))

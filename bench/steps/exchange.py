@@ -1,9 +1,10 @@
-"""Exchange buckets of gradients by a schedule or the library's collective; perhaps compressed.
+"""Exchange buckets of gradients by an all-reduce, or by reduce and broadcast; perhaps compressed.
 
-Gradients are compressed by a cast to a shorter type, for any all-reduce, or by a code. Most
-all-reduces add partial sums on the way, but 8-bit codes, signs and indices cannot be added. Codes
-suit the all-reduces that send each vector once and add at its destination. The sum is sent back in
-float32, since no rank keeps error feedback for it.
+Gradients are compressed by a cast to a shorter type, for any all-reduce, or by an encoding: 8-bit
+numbers with a scale, signs, or the largest elements with their indices. Most all-reduces add
+partial sums on the way, but such encodings cannot be added. They suit the all-reduces that send
+each vector once and add at its destination. The sum is sent back in float32, since no rank keeps
+error feedback for it.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ Vector = NDArray[np.float32]
 
 
 class CodedAlgorithms(NamedTuple):
-    """The collectives of a coded exchange, and their algorithms.
+    """The collectives that exchange gradients whose encoding cannot be added, with algorithms.
 
-    ``push``: sends the codes. ``answer``: sends the mean back; None if all ranks compute it.
-    ``shards``: True if each rank adds up one shard of the vector.
+    ``push``: sends the encoded gradients. ``answer``: sends the mean back; None if all ranks
+    compute it. ``shards``: True if each rank adds up one shard of the vector.
     """
 
     push: tuple[str, str]
@@ -92,7 +93,10 @@ class CodingTimes(NamedTuple):
 
 
 class Encoded(Action):
-    """An exchange that first encodes a rank's vector. ``times``: of all iterations so far."""
+    """An exchange that first encodes a rank's vector.
+
+    ``times``: seconds to encode and decode, in all iterations so far.
+    """
 
     def __init__(self, source: Vector, plans: Sequence[Action]) -> None:
         self._source, self._plans, self.times = source, plans, CodingTimes()
@@ -102,7 +106,7 @@ class Encoded(Action):
         self._run(self._plans)
 
     def traced(self, tell: Tell) -> None:
-        """See `Action.traced`."""
+        """Run once, and call ``tell`` with each message, see `Action.traced`."""
         self._run([partial(plan.traced, tell) for plan in self._plans])
 
     @abstractmethod
@@ -111,16 +115,16 @@ class Encoded(Action):
 
     @property
     def sent(self) -> int:
-        """See `Action.sent`."""
+        """Bytes that this rank has sent to other ranks so far."""
         return sum(plan.sent for plan in self._plans)
 
     @property
     def received(self) -> int:
-        """See `Action.received`."""
+        """Bytes that this rank has received so far."""
         return sum(plan.received for plan in self._plans)
 
     def close(self) -> None:
-        """See `Action.close`."""
+        """Close the plans of the exchange."""
         for plan in self._plans:
             plan.close()
 
@@ -227,10 +231,11 @@ _MOST_PLANS = 128
 
 
 def stages(choice: UpdateChoice) -> list[tuple[str, str]]:
-    """The collectives of an update, each with its algorithm.
+    """The collectives that exchange gradients by one kind of ``--update``, each with its algorithm.
 
-    ``reduce+broadcast:ALGORITHM+ALGORITHM`` names both algorithms; without names the catalogue's
-    usual ones are used. Raises Unsupported for another number of names.
+    An all-reduce is one collective. ``reduce+broadcast:ALGORITHM+ALGORITHM`` names two algorithms;
+    without names the catalogue's usual ones are used. Raises Unsupported for another number of
+    names.
     """
     if choice.name != REDUCE_BROADCAST:
         return [("allreduce", choice.label)]
@@ -242,7 +247,7 @@ def stages(choice: UpdateChoice) -> list[tuple[str, str]]:
 
 
 class Exchange:
-    """One collective of an update, in place on ranges of a rank's gradients; reductions average.
+    """One collective of a gradient exchange, in place on ranges of tensors; reductions average.
 
     ``name``: its name in traces. ``plans_made``: how many plans were made so far. ``carriers``: for
     each transport, the number of these plans that it runs; the library's transport counts, too.
@@ -316,7 +321,11 @@ class Exchange:
         return lower(schedule, placed, rank, elements, in_place=True)
 
     def extra_bytes(self, layout: GradientLayout, span: TensorRange) -> int:
-        """Bytes that a range needs in addition to the gradients: staging, scratch and codes."""
+        """Bytes that a range of tensors needs besides its gradients.
+
+        They are for staging, scratch, and encoded gradients with their error feedback. ``layout``:
+        where the tensors' gradients lie.
+        """
         nbytes = layout.nbytes_of(span)
         program = self._program(layout, span)
         if program is None:
@@ -386,7 +395,7 @@ class Exchange:
 
     @property
     def coded(self) -> bool:
-        """True if codes are exchanged; these have fewer bytes than the gradients."""
+        """True if gradients are sent encoded so that they cannot be added, in fewer bytes."""
         return self._source is not None and self._codec.adds is None
 
     @property

@@ -1,7 +1,8 @@
-"""The updates that ``--update`` names, and the input and the record of measuring one of them.
+"""The kinds of gradient exchange that ``--update`` names, and input and record of measuring one.
 
-An update is a way to combine the gradients of all ranks into one change of the weights. A name that
-is not in the table is an all-reduce of the catalogue, ``library`` or ``auto``.
+Each is a way to combine the gradients of all ranks into one change of the weights, such as an
+all-reduce or a parameter server. A name that is not in the table is an all-reduce of the catalogue,
+``library`` or ``auto``.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ from reports.records.steps import Step
 
 @dataclass(frozen=True)
 class StepJob:
-    """What is needed to measure one update on one rank. Only the world differs between ranks.
+    """What is needed to measure one kind of gradient exchange on one rank.
 
-    ``baseline``: the transport that has the library's collectives. ``choice``: the update.
-    ``watch``: the watchdog, notified of every row and iteration, so that it can explain a hang.
-    ``trace``: the spans that ``--trace`` draws. ``note``: prints a line on rank 0.
-    ``set_progress``: registers a function that returns the progress of the update as JSON values,
-    for the record of an update that hangs. Any thread may call that function. ``oversubscribed``:
-    True if ranks share cores; None if this is unknown.
+    Only ``world`` differs between ranks: the rank, and control messages between ranks.
+
+    - ``baseline``: the transport that has the library's collectives.
+    - ``choice``: the kind of exchange (``--update``).
+    - ``watch``: the watchdog, notified of every row and iteration, so that it can explain a hang.
+    - ``trace``: the spans that ``--trace`` draws. ``note``: prints a line on rank 0.
+    - ``set_progress``: registers a function that returns the progress as JSON values, for the
+      record of an exchange that hangs. Any thread may call that function.
+    - ``oversubscribed``: True if ranks share cores; None if this is unknown.
     """
 
     world: World
@@ -59,7 +63,7 @@ class StepJob:
 
 @dataclass(frozen=True)
 class Update:
-    """A way to combine the ranks' gradients into one change of the weights.
+    """A way to exchange gradients (``--update``): an all-reduce, a parameter server's protocol, ….
 
     ``module``: its ``run`` takes a `StepJob` and returns the record (`step_record`) and the lines
     below its row, the same on every rank. Its ``check`` is called before ranks start, with the
@@ -99,7 +103,7 @@ ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
 
 
 def update(name: str) -> Update:
-    """The update called ``name``; an all-reduce if the table has no such name."""
+    """The way to exchange gradients called ``name``; an all-reduce if the table lacks the name."""
     return UPDATES.get(name, ALLREDUCE)
 
 
@@ -120,18 +124,19 @@ def step_record(
     transport: str = "",
     **facts: Any,
 ) -> Record:
-    """The record of one update, the same on every rank.
+    """The record of training steps with one kind of gradient exchange, the same on every rank.
 
-    ``record``: seconds of each step (with servers: of each update), and the bytes of one step.
-    ``kind``: synchronous, or the protocol's name. ``gradients``: how many ranks' gradients a step
-    uses. ``transport``: the transport of the exchange, if it is not the job's. ``facts``: further
-    fields of `reports.records.steps.Step`.
+    ``record``: seconds of each step (with servers: of each update of the weights), and the bytes of
+    one step. ``kind``: synchronous, or the protocol's name. ``gradients``: how many ranks'
+    gradients a step uses. ``transport``: the transport of the exchange, if it is not the job's.
+    ``facts``: further fields of `reports.records.steps.Step`.
 
-    In the result ``collective`` is ``step:MODEL/LAW`` and ``algorithm`` is the update, its fusion
-    (``ring/ddp``), and ``after`` if buckets are exchanged after the backward pass. Rows are
-    compared if both are equal. If an update takes fewer gradients than there are learners,
-    ``collective`` also has their number (``/4 gradients``), so that such rows are not compared with
-    others. ``size``: the gradients' bytes.
+    In the result ``collective`` is ``step:MODEL/LAW`` (the distribution of compute times), and
+    ``algorithm`` is the kind of exchange, its fusion (``ring/ddp``), and ``after`` if buckets are
+    exchanged after the backward pass. Rows are compared if both are equal. If an update of the
+    weights takes fewer gradients than there are learners, ``collective`` also has their number
+    (``/4 gradients``), so that such rows are not compared with others. ``size``: the gradients'
+    bytes.
     """
     options, workload, fusion = job.options, job.workload, facts.get("fusion")
     exchange = [str(fusion), *([] if options.overlap else ["after"])] if fusion else []

@@ -43,14 +43,17 @@ _MOST_ROWS = 100_000
 
 
 class UpdateChoice(NamedTuple):
-    """An update of ``--update NAME:VALUE``. ``value``: the text after the colon."""
+    """One kind of gradient exchange from ``--update NAME:VALUE``, such as ``k-sync:4`` or ``ring``.
+
+    ``value``: the text after the colon.
+    """
 
     name: str
     value: str = ""
 
     @property
     def label(self) -> str:
-        """The update as written on the command line: ``k-sync:4``."""
+        """The kind of exchange as written on the command line: ``k-sync:4``."""
         return f"{self.name}:{self.value}" if self.value else self.name
 
 
@@ -198,7 +201,7 @@ class StepOptions(RunOptions):
 
     @property
     def listing(self) -> str:
-        """``models`` or ``updates`` if only their list is requested; otherwise empty."""
+        """``models``, or ``updates`` (kinds of exchange), if only a list is requested, or empty."""
         return "models" if self.model == "list" else "updates" if self.update == "list" else ""
 
     @cached_property
@@ -213,7 +216,7 @@ class StepOptions(RunOptions):
 
     @cached_property
     def make_rule(self) -> Callable[[], UpdateRule]:
-        """A function that makes the update rule of one shard of the weights."""
+        """A function that makes the rule (``--rule``) by which gradients change the weights."""
         return rule(self.rule, self.rate)
 
     def shared_problem(self, learners: int) -> SharedProblem | None:
@@ -245,7 +248,7 @@ class StepOptions(RunOptions):
 
     @cached_property
     def updates(self) -> tuple[UpdateChoice, ...]:
-        """The updates to measure, one after the other."""
+        """The kinds of gradient exchange to measure, one after the other."""
         return tuple(_choice(text) for text in self.update.split(","))
 
     @cached_property
@@ -274,7 +277,10 @@ class StepOptions(RunOptions):
 
     @property
     def dtype(self) -> str:
-        """The element type of the exchanged buckets; float for codes that cannot be added."""
+        """The element type in which gradients are exchanged.
+
+        It is float for compressed gradients whose encoding cannot be added, such as signs.
+        """
         trained = self.problem is not None or self.compress != "none"
         return (self.codec.adds or "float") if trained else PRECISIONS[self.precision]
 
@@ -386,7 +392,7 @@ def compute(
 
 
 def _ms(text: str, number: str) -> float:
-    """Parse a number of milliseconds in ``--compute`` to seconds. Raises Unsupported."""
+    """Parse ``number``, milliseconds, to seconds. Raises Unsupported, citing ``--compute text``."""
     seconds = parse_ms(number)
     if seconds is None:
         raise Unsupported(f"--compute {text[:40]!r}: milliseconds from 0 to {MOST_MS:g}")

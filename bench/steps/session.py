@@ -1,4 +1,4 @@
-"""One run of training steps on one rank: measures each update, and keeps its record and row."""
+"""One run of training steps on one rank: measures each kind of exchange, and keeps its record."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from reports.records.table import measured
 
 
 def measure(options: StepOptions, opened: RunContext) -> int:
-    """Measure all updates; returns the exit status. All ranks call this together."""
+    """Measure all kinds of gradient exchange; returns the exit status. All ranks call this."""
     with prompt_timers():
         return _StepSession(options, opened).run()
 
 
 class _StepSession(RunSession):
-    """A run of training steps on one rank: a row for each update."""
+    """A run of training steps on one rank: a row for each kind of gradient exchange."""
 
     def __init__(self, options: StepOptions, opened: RunContext) -> None:
         world = opened.world
@@ -50,7 +50,7 @@ class _StepSession(RunSession):
         self._start_watch()
 
     def run(self) -> int:
-        """Measure all updates, one after the other."""
+        """Measure all kinds of exchange, one after the other; returns the exit status."""
         options = self._options
         budget = options.budget + 2 * options.warmup * options.compute.mean
         cases = _cases(options)
@@ -85,13 +85,16 @@ class _StepSession(RunSession):
         return [*closing_lines(rows), *best]
 
     def _depart(self, choice: UpdateChoice, lost: int) -> None:
-        """End this rank: MPI ranks were lost, and all further updates need them."""
+        """End this rank: MPI ranks were lost, and all further kinds of exchange need them.
+
+        ``choice``: the last one that was measured; ``lost``: how many ranks were lost.
+        """
         more = "" if choice is self._options.updates[-1] else "; what comes after it needs all"
         self._keeper.end(lambda: [f"# ended after {choice.label}, with {lost} ranks less{more}"])
         self._watch.depart(1 if self._keeper.failed else self._status)
 
     def _measure(self, choice: UpdateChoice, options: StepOptions) -> int:
-        """Measure one update; returns how many MPI ranks were lost meanwhile."""
+        """Measure one kind of gradient exchange; returns how many MPI ranks were lost meanwhile."""
         job = StepJob(
             world=self._world,
             transport=self._opened.transport,
@@ -130,7 +133,7 @@ class _StepSession(RunSession):
         self._progress = progress
 
     def _keep_stuck(self, reason: str) -> None:
-        """Keep a record of an update that hangs, with the reason and its progress."""
+        """Keep a record of an exchange that hangs, with the reason and its progress."""
         job = self._running
         if job is None:
             return
@@ -176,7 +179,7 @@ class _StepSession(RunSession):
         return f"{self._opened.transport.name} does not report messages; --transport mpi does"
 
     def _plot(self) -> None:
-        """Draw time per update and loss. Rank 0 does this."""
+        """Draw time per update of the weights, and loss. Rank 0 does this."""
         path = self._options.plot
         if path is None or self._world.rank:
             return
@@ -186,14 +189,14 @@ class _StepSession(RunSession):
         self._screen.note(f"busbar: wrote {path}")
 
     def stop(self, reason: str, aloud: bool) -> None:
-        """See `RunSession.stop`; also keeps a record of an update that hangs."""
+        """End the run early (`RunSession.stop`); also keep a record of an exchange that hangs."""
         if self._watch.stuck:
             self._keep_stuck(reason)
         super().stop(reason, aloud)
 
 
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
-    """The updates to measure with their options; one case per fusion if buckets are exchanged."""
+    """The kinds of exchange to measure with their options: one case per fusion of buckets."""
     return [
         (choice, options.replace(tried=how))
         for choice in options.updates

@@ -1,4 +1,4 @@
-"""The table of ``bench.step``, with a row for each update, and the table of ``--sweep ranks``."""
+"""The table of ``busbar step``, a row for each kind of exchange, and that of ``--sweep ranks``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ _NAME = 20
 def header(
     options: StepOptions, nranks: int, crowd: Load | None, mpi: ThreadLevel | None, library: str
 ) -> list[str]:
-    """The lines above the rows. ``mpi``: the thread level; None if ranks are not MPI's."""
+    """The lines above the rows.
+
+    ``crowd``: how many ranks share cores; ``mpi``: MPI's thread level, None if ranks are not MPI's.
+    """
     workload = options.workload
     slow = "".join(f", rank {rank} x{factor:g}" for rank, factor in options.compute.slow.items())
     table = _table()
@@ -70,7 +73,7 @@ def _exchanges(options: StepOptions) -> str:
 
 
 def row(one: Measurement) -> list[str]:
-    """The lines of an update: its figures, their intervals below, then columns that did not fit."""
+    """The lines of a kind of exchange: its figures, their intervals, columns that did not fit."""
     known = figures(one)
     if known is None:
         return [f"  {one.algorithm:<{_NAME}} skipped: {one.skipped}"]
@@ -103,7 +106,7 @@ def _row(one: Measurement, known: StepFigures, table: _Table) -> Iterator[str]:
 
 
 def best_fusion(rows: Sequence[Measurement]) -> list[str]:
-    """A line per update: the fusion with the shortest steps, and those that may be as short.
+    """A line for each kind of exchange: the fusion with the shortest steps, and equally short ones.
 
     Two fusions differ if the 95 % intervals of their medians do not overlap.
     """

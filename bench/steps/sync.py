@@ -189,12 +189,12 @@ class TrainingStep(Action):
 
     @property
     def sent(self) -> int:
-        """See `Action.sent`."""
+        """Bytes that this rank has sent to other ranks so far."""
         return sum(exchange.sent for exchange in (self._first, *self._rest))
 
     @property
     def received(self) -> int:
-        """See `Action.received`."""
+        """Bytes that this rank has received so far."""
         return sum(exchange.received for exchange in (self._first, *self._rest))
 
     def close(self) -> None:
@@ -419,9 +419,11 @@ def expected(
 def time_buckets(
     ready: NDArray[np.float64], spans: Sequence[TensorRange], seconds: Seconds
 ) -> float:
-    """Seconds from a step's start until all fixed buckets are exchanged.
+    """Seconds from a step's start until all buckets are exchanged one after the other.
 
-    ``ready``: seconds until each tensor's gradient is ready on all ranks.
+    ``spans``: the tensors of each bucket, known before the step. A bucket begins when the last of
+    its tensors is ready and the bucket before is done. ``ready``: seconds until each tensor's
+    gradient is ready on all ranks. ``seconds``: gives the time to exchange a range of tensors.
     """
     free = 0.0
     for span in spans:
@@ -463,7 +465,7 @@ _ALONE = 10
 
 
 def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
-    """Raise Unsupported if the update cannot run on ``nranks`` ranks with these options."""
+    """Raise Unsupported if a kind of exchange cannot run on ``nranks`` ranks with these options."""
     if options.learners:
         raise Unsupported(f"{choice.label} has no server that --learners could call")
     known = catalogue.algorithms("allreduce")
@@ -481,7 +483,7 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
 
 
 def run(job: StepJob) -> tuple[Record, Lines]:
-    """Measure the steps of one update, their compute alone, and their exchange alone.
+    """Measure steps with one kind of exchange, their compute alone, and the exchange alone.
 
     All ranks call this together. Returns the record, and the lines below its row.
     """
@@ -497,7 +499,7 @@ def run(job: StepJob) -> tuple[Record, Lines]:
 
 
 class _Update:
-    """One update on one rank: its memory, its exchanges, its measurements."""
+    """One kind of gradient exchange on one rank: its memory, its collectives, its measurements."""
 
     def __init__(self, job: StepJob) -> None:
         self._job = job
@@ -541,7 +543,7 @@ class _Update:
             )
 
     def measure(self) -> tuple[Record, Lines]:
-        """See `run`. The result is the same on every rank."""
+        """Measure all steps, see `run`. The result is the same on every rank."""
         job, options = self._job, self._job.options
         rules = Timing(
             options.warmup,

@@ -102,8 +102,9 @@ class BarrierStart:
 class WindowStart:
     """Iterations begin at agreed times of the common clock, on each rank later by ``arrival``.
 
-    An iteration that any rank began late is not counted; if more than a tenth are late, windows
-    become longer. One object for each row and placement. ``slower``: see `BarrierStart`.
+    An iteration that any rank began after its time is not counted; if that is more than a tenth,
+    there is more time between iterations. One object for each row and placement. ``slower``: see
+    `BarrierStart`.
     """
 
     def __init__(
@@ -121,7 +122,10 @@ class WindowStart:
         self._widest, self._lost, self._begun = 0.0, 0, 0
 
     def batch(self, action: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
-        """See `BarrierStart.batch`."""
+        """Run n iterations at agreed times; returns those that all ranks began in time.
+
+        All ranks call this together. Parameters: see `BarrierStart.batch`.
+        """
         if action.one_by_one and n > 1:
             return _joined([self.batch(action, 1, before + i, arrived, once) for i in range(n)])
         world, common = self._world, self._common
@@ -147,7 +151,7 @@ class WindowStart:
         return min(self._grown * room, max(4 * room, room + _TURN_S))
 
     def _agreed(self) -> float:
-        """The common time at which the first window opens, late enough for all ranks to get it."""
+        """The common time at which the first iteration begins; all ranks get it before it comes."""
         now = self._common.now
         begun = now()
         self._world.barrier()
@@ -157,7 +161,11 @@ class WindowStart:
     def _without_late(
         self, begins: Floats, ends: Floats, late: NDArray[np.bool_], window: float
     ) -> Batch:
-        """Combine the iterations that no rank began late, and count the others."""
+        """Combine the iterations that every rank began in time, and count the others.
+
+        ``late``: the iterations that this rank began after their time. ``window``: seconds between
+        the starts of two iterations.
+        """
         combine = self._world.combine
         first, last, end = combine(begins, "min"), combine(begins, "max"), combine(ends, "max")
         longest = combine(ends - begins, "max")

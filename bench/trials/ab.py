@@ -66,9 +66,10 @@ class Side(NamedTuple):
 
 
 def side(name: str, words: Sequence[str]) -> Side:
-    """A side from the words of its command, which may begin with a benchmark's name.
+    """One of the commands to compare, from its words, which may begin with a benchmark's name.
 
-    Raises Unsupported without a word, and for options that the benchmark refuses.
+    ``name``: A or B. Raises Unsupported without a word, and for options that a benchmark refuses or
+    that start several launches.
     """
     if not words:
         example = "-- allreduce … -- allreduce …"

@@ -184,12 +184,15 @@ class SlowedSides:
 
 
 def _figures(rows: Iterable[Measurement]) -> list[Measurement]:
-    """The rows with one figure per visit: a bootstrap of all iterations would take minutes."""
+    """The rows with their medians only: a bootstrap of all iterations would take minutes."""
     return [replace(r, times_s=()) for r in rows]
 
 
 def _turns(rows: Iterable[Measurement]) -> tuple[list[Measurement], list[Measurement]]:
-    """Split each launch's visits to a row: the first, third, …, and the second, fourth, …."""
+    """Split the rows of each launch and size into two sides, by turns.
+
+    A launch measures a row several times: the first, third, … and the second, fourth, ….
+    """
     sides: tuple[list[Measurement], list[Measurement]] = [], []
     for visits in grouped(rows, lambda r: (id(r.run), r.size)).values():
         for rows_of_side, one in zip(sides, (visits[::2], visits[1::2]), strict=True):
@@ -308,9 +311,10 @@ class Autoregression(IndependentSeries):
 
 
 class TwoLevels(IndependentSeries):
-    """Two levels 15 % apart with 1 % of noise; ``stay``: the chance to stay on each.
+    """Times around two values, one 15 % above the other, with 1 % of noise.
 
-    With 0.95 and 0.9 a third of the iterations are on the upper level.
+    ``stay``: the chance that the next iteration has the same one, for each. With 0.95 and 0.9 a
+    third of the iterations have the upper one.
     """
 
     def __init__(
@@ -321,7 +325,7 @@ class TwoLevels(IndependentSeries):
         self._level = int(random.random() < self._above)
 
     def take(self, n: int) -> Floats:
-        """See `IndependentSeries.take`."""
+        """The next n times."""
         levels = np.empty(n)
         for i, draw in enumerate(self._random.random(n)):
             levels[i] = self._level
@@ -341,21 +345,21 @@ class TwoLevels(IndependentSeries):
 
 
 class Drift(IndependentSeries):
-    """A level that rises by 5 % per second."""
+    """Times that rise by 5 % per second."""
 
     def __init__(self, random: np.random.Generator) -> None:
         super().__init__(random, noise=_NOISE)
         self._seconds = 0.0
 
     def take(self, n: int) -> Floats:
-        """See `IndependentSeries.take`."""
+        """The next n times."""
         at = self._seconds + self._usual * np.arange(n)
         times = super().take(n) * np.exp(0.05 * at)
         self._seconds += float(times.sum())
         return np.asarray(times)
 
     def true_median(self) -> float:
-        """The level at the middle of the row's time so far, which counts as a drift's median."""
+        """The usual time at the middle of the row's time so far, the median of a drift."""
         return self._usual * exp(0.05 * self._seconds / 2)
 
 
@@ -367,7 +371,7 @@ class Bursts(IndependentSeries):
         self._now = float(random.random()) * (_ON_S + _OFF_S)
 
     def take(self, n: int) -> Floats:
-        """See `IndependentSeries.take`."""
+        """The next n times."""
         times = super().take(n)
         for i in range(n):
             times[i] *= 1.3 if self._now % (_ON_S + _OFF_S) >= _OFF_S else 1.0
@@ -471,11 +475,12 @@ _LOOP = Path(__file__).parents[2] / "benchmarks" / "collective_loop.c"
 
 
 class _Form(NamedTuple):
-    """The amount of measurement: sets of launches for equal and slowed sides, launches against C.
+    """How much a self-check measures. ``budget``: seconds of the whole.
 
+    ``equal``, ``slowed``: sets of launches of equal sides, and of sides of which one is slowed.
     ``visits``: how often a launch of slowed sides measures a row, in turns with other rows of its
-    size, so that a disturbance of milliseconds affects few visits. ``rows``: rows of each simulated
-    process.
+    size, so that a disturbance of milliseconds affects few of them. ``launches``: those that are
+    compared with C. ``rows``: rows of each simulated process.
     """
 
     budget: float

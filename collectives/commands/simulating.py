@@ -246,7 +246,7 @@ def _fixed(options: SimulateCommand, case: _Case, nbytes: int) -> str:
 
 
 def _labels(options: SimulateCommand, case: _Case, nbytes: int) -> tuple[str, str, str]:
-    """A simulation's labels: the table's title, the first column's head, and the first cell."""
+    """The labels of a simulation: the table's title, its first column's head, its text there."""
     name = case.what.name
     if options.sweep is None:
         where = f"{format_count(case.nranks, 'rank')}, {case.machine.name}"

@@ -79,13 +79,16 @@ class Plan(Wrapper):
             scale(self._target, self._nranks)
 
     def traced(self, tell: Tell) -> None:
-        """See `Action.traced`."""
+        """Run once, and call ``tell`` with each message, see `Action.traced`."""
         self.action.traced(tell)
         if self._mean:
             scale(self._target, self._nranks)
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`. Timed from Python if an average is divided here."""
+        """Run n iterations; returns when each began and ended, see `Action.spans`.
+
+        They are timed from Python if an average is divided here.
+        """
         return super().spans(n, start) if self._mean else self.action.spans(n, start)
 
     def __enter__(self) -> Plan:

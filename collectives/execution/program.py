@@ -42,7 +42,7 @@ class Send(NamedTuple):
 
 
 class Receive(NamedTuple):
-    """A message from ``peer``.
+    """A message from ``peer``, and what it does to this rank's ``span``.
 
     With ``other``, ``span`` becomes ``other`` + message; if the schedule adds to the span itself,
     ``other`` equals ``span``. Without ``other``, ``span`` becomes the message. ``late``: this
@@ -101,6 +101,9 @@ class Program:
         return sum(receive.span.size for step in self.steps for receive in step.receives)
 
     def late(self) -> int:
-        """Elements that arrive late (see `Receive`) in the step that has most of them."""
+        """The most elements of one step that arrive in a span which the step's sends still read.
+
+        These must be staged, see `Receive`.
+        """
         steps = [sum(r.span.size for r in step.receives if r.late) for step in self.steps]
         return max(steps, default=0)

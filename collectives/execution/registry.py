@@ -84,14 +84,15 @@ def suits_every_run(world: World, request: TransportRequest) -> bool:
 class Entry:
     """The properties of a transport that are known without loading it.
 
-    ``worlds``: the worlds (`World.name`) whose ranks it connects. ``open`` opens it, on all ranks
-    together; all raise the same Unavailable or Unsupported. ``on_gpu``: it moves the memory of
-    GPUs. ``on_gpu_with``: it does if this option does not have its default value. ``turn``: its
-    place in the order in which ``auto`` tries transports; None: never. ``suits``: whether ``auto``
-    uses it for a run, the same on all ranks. ``between``: opens it to time pairs of ranks
-    (`topology measure`).
-    ``maps_memory``: ranks use each other's buffers in place, so that times between pairs also say
-    what its passes and mailboxes cost (`collectives.predict.maps`).
+    - ``worlds``: whether it connects MPI's ranks, threads or both: values of `World.name`.
+    - ``open``: opens it, on all ranks together; all raise the same Unavailable or Unsupported.
+    - ``on_gpu``: it moves the memory of GPUs. ``on_gpu_with``: it does if this option does not
+      have its default value.
+    - ``turn``: its place in the order in which ``auto`` tries transports; None: never.
+    - ``suits``: whether ``auto`` uses it for a run, the same on all ranks.
+    - ``between``: opens it to time pairs of ranks (`topology measure`).
+    - ``maps_memory``: ranks use each other's buffers in place, so that times between pairs also say
+      what its copies and mailboxes cost (`collectives.predict.maps`).
     """
 
     name: str
@@ -123,9 +124,10 @@ def transports() -> Mapping[str, Entry]:
 
 
 def auto_order(world: str, *, on_gpu: bool = True) -> list[Entry]:
-    """The transports of a world (by its name) in the order in which ``auto`` tries them.
+    """The transports in the order in which ``auto`` tries them.
 
-    ``on_gpu``: include those of GPUs.
+    ``world``: what the ranks are, processes of MPI (``mpi``) or threads (``inproc``). ``on_gpu``:
+    include those of GPUs.
     """
     fitting = (one for one in transports().values() if world in one.worlds)
     order = [(one.turn, one) for one in fitting if one.turn is not None]

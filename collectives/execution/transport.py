@@ -98,7 +98,7 @@ class Spans(NamedTuple):
 
 
 class TracedMessage(NamedTuple):
-    """A message of one rank: ``way`` is "to" or "from" the peer, ``step`` of the schedule.
+    """A message of one rank: ``way`` is "to" or "from" the peer, ``step`` is the schedule's.
 
     ``start`` and ``end`` by ``time.perf_counter``: a send ends when its memory may be reused, a
     receive begins when the rank is ready for it.
@@ -178,7 +178,10 @@ class Action(ABC):
         return spans_from_python(self, n, start)
 
     def traced(self, tell: Tell) -> None:
-        """Run once and call ``tell`` with each message, if the transport can trace messages."""
+        """Run once, and call ``tell`` with each message of this rank.
+
+        A transport that cannot trace messages runs the operation only.
+        """
         self()
 
     def over(self, work: Callable[[], None]) -> None:
@@ -248,20 +251,20 @@ class Wrapper(Action):
 
     @property
     def sent(self) -> int:
-        """See `Action.sent`."""
+        """Bytes that this rank has sent to other ranks so far."""
         return self.action.sent
 
     @property
     def received(self) -> int:
-        """See `Action.received`."""
+        """Bytes that this rank has received so far."""
         return self.action.received
 
     def begun(self) -> int:
-        """See `Action.begun`."""
+        """The number of iterations begun so far, see `Action.begun`."""
         return self.action.begun()
 
     def waiting(self) -> int | None:
-        """See `Action.waiting`."""
+        """The rank whose message this rank waits for, or None; see `Action.waiting`."""
         return self.action.waiting()
 
     def close(self) -> None:
@@ -280,16 +283,16 @@ class Counted(Action):
 
     @property
     def sent(self) -> int:
-        """See `Action.sent`."""
+        """Bytes that this rank has sent to other ranks so far."""
         return self._runs * self._per_iteration[0]
 
     @property
     def received(self) -> int:
-        """See `Action.received`."""
+        """Bytes that this rank has received so far."""
         return self._runs * self._per_iteration[1]
 
     def begun(self) -> int:
-        """See `Action.begun`."""
+        """The number of iterations begun so far, see `Action.begun`."""
         return self._runs
 
 
@@ -303,7 +306,7 @@ class CallList(Counted):
         self._calls, self._held = list(calls), held
 
     def __call__(self) -> None:
-        """See `Action.__call__`."""
+        """Run the operation once, see `Action.__call__`."""
         self._runs += 1
         for call in self._calls:
             call()
@@ -350,7 +353,10 @@ class Transport(ABC):
 
     @property
     def library_version(self) -> str:
-        """The version of the library that `library` uses; empty if that is the world's MPI."""
+        """The version of the library whose collectives `library` calls, such as NCCL.
+
+        Empty if that library is the MPI that connects the ranks (`World`).
+        """
         return ""
 
     @abstractmethod
@@ -360,13 +366,17 @@ class Transport(ABC):
     def staging(self, program: Program, itemsize: int) -> int:
         """Bytes that preparing the program needs in addition to its buffers.
 
-        By default late messages are staged: those of the step that has most of them.
+        By default these are for messages whose target the same step's sends still read (``late`` in
+        `Receive`), in the step that has most of them.
         """
         return program.late() * itemsize
 
     @abstractmethod
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """Bind one rank's program to its buffers, to run it many times."""
+        """Bind one rank's program to its buffers, to run it many times.
+
+        ``op``: the reduction; None for a collective that only copies.
+        """
 
     def library(self, call: LibraryCall) -> Action:
         """Bind the library's own collective, the baseline. Raises Unsupported without one."""

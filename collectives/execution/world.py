@@ -31,7 +31,10 @@ class State(NamedTuple):
 
 
 class World(Protocol):
-    """All ranks of a run, seen from one of them."""
+    """All ranks of a run, seen from one of them, and control messages between them.
+
+    Like a communicator, but for small JSON values and numbers; buffers are moved by a `Transport`.
+    """
 
     @property
     def name(self) -> str:
@@ -63,7 +66,10 @@ class World(Protocol):
         """Every rank's value, in rank order, on rank 0; an empty list on every other rank."""
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
-        """Elementwise rank 0's value, or a reduction of all ranks', on every rank."""
+        """Combine all ranks' arrays elementwise; every rank gets the result.
+
+        ``how``: a reduction, or ``rank0`` for rank 0's values.
+        """
 
     def barrier(self) -> None:
         """Return when every rank has called this."""
@@ -90,7 +96,7 @@ class World(Protocol):
         """MPI's thread level, on which some libraries' choices depend; None without MPI."""
 
     def split(self, color: int, key: int) -> World:
-        """A world of the ranks with the same colour, ordered by ``key``. All ranks call this."""
+        """A `World` of the ranks with the same ``color``, ordered by ``key``. All ranks call it."""
 
     def abort(self, status: int) -> None:
         """End every rank at once with an exit status; does not return under MPI."""

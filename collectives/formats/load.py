@@ -163,14 +163,17 @@ def is_file(name: str) -> bool:
 
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
-    """See `collectives.schedule.catalogue.parameters`; a file's algorithm has no parameters."""
+    """The parameters of an algorithm by name; none if ``name`` is a file.
+
+    See `collectives.schedule.catalogue.parameters`.
+    """
     return {} if is_file(name) else catalogue.parameters(collective, name)
 
 
 def draft(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
-    """See `collectives.schedule.catalogue.draft`; a file's schedule is already placed.
+    """An algorithm's schedule in vector form; a file's schedule is already placed in buffers.
 
-    Raises also as `load` does.
+    See `collectives.schedule.catalogue.draft`. Raises also as `load` does.
     """
     if not is_file(name):
         return catalogue.draft(collective, name, nranks, root=root, **values)
@@ -181,6 +184,9 @@ def draft(collective: str, name: str, nranks: int, *, root: int = 0, **values: o
 
 
 def build(collective: str, name: str, nranks: int, *, root: int = 0, **values: object) -> Schedule:
-    """See `collectives.schedule.catalogue.build`; ``name`` may also be a file."""
+    """The schedule of an algorithm, or of a file, for one collective; ``name``: either of both.
+
+    See `collectives.schedule.catalogue.build`.
+    """
     schedule = draft(collective, name, nranks, root=root, **values)
     return place(schedule, catalogue.spec(collective), root)

@@ -51,7 +51,11 @@ class PlanProof:
 
 @dataclass
 class _Node:
-    """An operation with its place in the plan. ``pieces``: the slots that each reads and writes."""
+    """An operation of a plan, with the gpu, threadblock and number at which it stands.
+
+    ``pieces``: for each piece of data the slots (chunk-sized parts of buffers) that the operation
+    reads, and those that it writes.
+    """
 
     gpu: int
     tb: int

@@ -59,10 +59,12 @@ class Transfer(NamedTuple):
 
 @dataclass
 class OrderGraph:
-    """The nodes, the predecessors of each, one order that respects them, and each receive's send.
+    """The transfers of an algorithm file, as nodes, and which must precede which.
 
-    ``column[v]`` is a node's threadblock, numbered through all gpus, and ``row[v]`` its place in
-    the threadblock: together they are a position in a vector clock. ``notes``: warnings.
+    ``before``: the predecessors of each node. ``order``: one order that respects them. ``sender``:
+    the send that each receive gets. ``column[v]`` is a node's threadblock, numbered through all
+    gpus, and ``row[v]`` its place in the threadblock: together they are a position in a vector
+    clock. ``notes``: warnings.
     """
 
     nodes: list[Transfer] = field(default_factory=list)
@@ -213,7 +215,11 @@ class _Builder:
                 raise ScheduleError(f"{nodes[receives[len(sends)]]}: deadlock: nobody sends {link}")
 
     def _with_room(self, depth: int) -> list[list[int]]:
-        """The predecessors of each node if a connection buffers the chunks of ``depth`` steps."""
+        """The nodes that must precede each node if a connection buffers ``depth`` sends.
+
+        A send then waits until the send ``depth`` steps before it on its connection has been
+        received. A cycle in the result is a deadlock.
+        """
         before = [list(b) for b in self.graph.before]
         for key, sends in self.sends.items():
             nodes = self.graph.nodes

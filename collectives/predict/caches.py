@@ -44,7 +44,10 @@ class Caches:
             table[rank, 0] = True
 
     def fresh(self, m: Moves) -> Flags:
-        """True for moves whose first chunk was written in this collective before it is read."""
+        """True for moves that read a chunk which was written earlier in this collective.
+
+        Such a chunk is in the cache of the core that wrote it. Of a move's chunks the first counts.
+        """
         if self._each:
             return np.asarray(self._written[m.src, m.src_chunk])
         known = self._written[m.src, 0]

@@ -26,7 +26,10 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True)
 class Contender:
-    """An algorithm on some ranks; ``seconds``: predicted, shape (sizes,); None without costs."""
+    """An algorithm to compare, on some ranks.
+
+    ``seconds``: predicted, an array with one value for each size; None without costs of links.
+    """
 
     name: str
     schedule: Schedule

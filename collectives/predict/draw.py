@@ -46,8 +46,8 @@ def _levels(machine: Network) -> NDArray[np.int64]:
 def positions(machine: Network) -> tuple[Points, bool]:
     """The position of every node, shape (nodes, 2), and whether cables may go round the edge.
 
-    A torus is drawn as its grid. A network without switches, or with cables inside a level, is
-    drawn in circles, ranks outside. Any other is drawn in rows, ranks at the bottom.
+    A torus is drawn as its grid. A network without switches, or with cables between nodes of one
+    row, is drawn in circles, ranks outside. Any other is drawn in rows, ranks at the bottom.
     """
     if len(machine.grid) > 1 and machine.nranks == machine.nnodes:
         return _grid(machine.grid), True

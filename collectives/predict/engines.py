@@ -81,7 +81,7 @@ class TimedStage:
         return {}
 
     def sent(self, rate: Amounts, slack: float) -> Bytes:
-        """The messages for `Fluid`.
+        """The messages for `Fluid`. ``rate``: bytes per second of each link.
 
         ``slack``: the fraction of its time by which a message may begin and end earlier or later,
         half of it to either side. Its time is the time it takes if all messages of the step flow at
@@ -509,7 +509,7 @@ class _Free:
 def run_free(problem: Problem, first: int, clocks: Clocks, slack: float = 0.0) -> Clocks:
     """Simulate from the clocks at step ``first``, before which every message has ended.
 
-    ``slack``: the fraction of its time by which a message may begin and end earlier or later, so
-    that more events are handled at once; see `TimedStage.sent`. With 0 the result is exact.
+    ``slack``: the fraction of a message's time by which rates may change earlier or later than it
+    begins and ends, so that more events are handled at once (`Fluid`). With 0 the result is exact.
     """
     return _Free(problem, first, clocks, slack).run()

@@ -69,8 +69,8 @@ def compute_fair_rates(links: Ids | Numbers, load: Amounts, cap: Amounts, rate: 
 class Bytes:
     """Messages as columns: bytes, maximum rate, and route.
 
-    ``links`` and ``load`` as for `compute_fair_rates`. ``slack``: seconds by which a
-    message may begin and end earlier or later; see `Fluid`.
+    ``links`` and ``load`` as for `compute_fair_rates`. ``slack``: by how many seconds rates may
+    change earlier or later than the message begins or ends; see `Fluid`.
     """
 
     nbytes: Amounts
@@ -87,10 +87,15 @@ class Bytes:
 class Fluid:
     """The state of all flows: messages with a start time ahead, and messages in flight.
 
-    `add` messages, `settle`, `advance` to `next`, and so on. With a slack above 0, events at nearly
-    the same time change rates together: at the latest when the first of them has used up its slack,
-    and with it all events that are due by then, less their slack. The begin and end times of
-    messages still follow from their rates.
+    `add` messages. `settle` then computes the rates of messages in flight, and `next`, the time at
+    which rates change again. `advance` goes to `next` and returns the messages that have ended.
+    These two are repeated.
+
+    An event is the begin or end of a message. Without slack, `next` is the time of the first event.
+    With a slack (seconds for each message), several events change rates at once, which saves time:
+    `next` is the earliest of all events' time + slack, and every event whose time − slack has come
+    by then is handled. With a slack of 1 s, events at 10 s and 11.5 s are both handled at 11 s. The
+    begin and end times of messages remain 10 s and 11.5 s.
 
     A message has a row until it has ended; then the row is used again. The remaining bytes of a
     message are stored for the time at which its rate last changed.
@@ -119,7 +124,11 @@ class Fluid:
         return self._held
 
     def add(self, key: Numbers, begin: Amounts, what: Bytes) -> None:
-        """Add messages with their start times; ``key``: two numbers each, shape (2, messages)."""
+        """Add messages that begin at the times ``begin``; ``what``: bytes, rates and routes.
+
+        ``key``: two numbers of the caller's choice for each message, shape (2, messages). `advance`
+        returns them when the message has ended.
+        """
         new, width = len(begin), what.links.shape[1]
         self._grow(new, width)
         rows = np.array(self._room[len(self._room) - new :], np.int64)
@@ -157,7 +166,7 @@ class Fluid:
         self._room = np.flatnonzero(self._state[4] == np.inf).tolist()
 
     def settle(self) -> None:
-        """Recompute max-min fair rates of affected flows, and find the next event."""
+        """Recompute the max-min fair rates that the last events change, and find `next`."""
         if self._dirty.any() or len(self._begun):
             self.work += self._links.size + _CHANGE
             reached = self._reached()
@@ -203,7 +212,7 @@ class Fluid:
         return np.flatnonzero(hit)
 
     def advance(self) -> tuple[Numbers, Amounts]:
-        """Advance to `next`. Returns the keys of messages that ended, and the times."""
+        """Go to the time `next`. Returns the keys of messages that ended, and their end times."""
         self.now = max(self.now, self.next)
         due = np.flatnonzero(self._state[4] - self._state[5] <= self.now * (1 + EXACT))
         waits = self._waits[due]

@@ -2,8 +2,8 @@
 
 All times are seconds, all sizes bytes. `LinkCosts` are times of messages by size, for each class of
 links. After Hockney (1994) a message of m bytes takes α + β·m seconds, with another α and β in each
-of at most five ranges of m, since libraries change protocol and data changes its level of memory
-with size. A network has directed links with rates, and one route for every pair of ranks. Its nodes
+of at most five ranges of m, since libraries change protocol and larger data are in slower caches or
+memory. A network has directed links with rates, and one route for every pair of ranks. Its nodes
 are numbered, first the places of ranks, then switches. A cable is two links.
 """
 
@@ -104,9 +104,9 @@ def distance(name: str) -> int:
 class LinkClassifier:
     """Classifies pairs of devices of one topology.
 
-    Between GPUs it is the level in the matrix, SYS if nothing is known. Between ranks or cores it
-    is the smallest unit that contains all CPUs of both. Ranks share a core complex if one
-    last-level cache serves all the CPUs on which both may run.
+    Between GPUs the class is their nearest common ancestor (PIX, PHB, …), SYS if nothing is known.
+    Between ranks or cores it is the smallest unit that contains all CPUs of both. Ranks share a
+    core complex if one last-level cache serves all the CPUs on which both may run.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -225,7 +225,7 @@ class LinkCosts:
     these, sent data has just been written. ``still``: a swap of data that no rank has written, so
     that caches may already hold it. ``sum``: the same with an addition. ``source``: the origin of
     the figures, in a few words. A curve that is None was not measured. ``shared``: the costs of
-    passes and eager messages if ranks share memory, from the same measurements.
+    copies and short messages if ranks share memory, from the same measurements.
     """
 
     trip: Curve
@@ -527,7 +527,10 @@ class Network:
     rates_at: Callable[[float], BufferDependentRates] | None = field(default=None, repr=False)
 
     def at(self, nbytes: float) -> Network:
-        """The network with the rates for ranks whose ``in`` and ``out`` have ``nbytes`` each."""
+        """The network with the rates that hold for buffers of this size, if they depend on it.
+
+        ``nbytes``: bytes of a rank's input buffer, and of its output buffer.
+        """
         if self.rates_at is None:
             return self
         rates = self.rates_at(nbytes)

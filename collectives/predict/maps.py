@@ -235,7 +235,10 @@ def _assumed_link(alpha: float, rate: float, latency: str, bandwidth: str) -> Li
 
 
 def _network(topology: Topology | None) -> tuple[float, str]:
-    """One rank's share of the rates of the node's network ports; 100 Gbit/s if none states one."""
+    """One rank's share of the rates of the node's network ports, and its origin in words.
+
+    It is in bytes per second, and 100 Gbit/s if no source states a rate.
+    """
     if topology is not None:
         known = [rate for nic in topology.of(Kind.NIC) if (rate := nic.number("net_rate"))]
         if known:
@@ -287,7 +290,7 @@ def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) 
 
 
 def assumed_machine() -> Machine:
-    """A machine without any information: all ranks on an assumed network."""
+    """The machine that is assumed if the user gives none: all ranks on a network of fixed speed."""
     classes = one_class()
     links, notes = resolve_costs(classes, None, None)
     return Machine(

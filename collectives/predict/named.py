@@ -103,18 +103,18 @@ class Circles(RankRoutes):
 
     @property
     def work(self) -> int:
-        """See `RankRoutes`."""
+        """How many numbers a computation over all routes reads."""
         return 4 * self.messages * len(self.circles)
 
     def cells(self, rows: slice = slice(None)) -> int:
-        """See `RankRoutes`."""
+        """The most numbers that `table` returns for these routes."""
         return len(range(*rows.indices(len(self)))) * self._longest(rows)
 
     def _longest(self, rows: Numbers | slice) -> int:
         return sum(int(np.abs(circle.hops[rows]).max(initial=0)) for circle in self.circles)
 
     def table(self, rows: Numbers | slice = slice(None)) -> Ids:
-        """See `RankRoutes`."""
+        """Link numbers in the order of the route, see `RankRoutes.table`."""
         messages = len(range(*rows.indices(len(self)))) if isinstance(rows, slice) else len(rows)
         hops = self._longest(rows)
         if messages * hops > _MOST_HOPS:
@@ -128,7 +128,7 @@ class Circles(RankRoutes):
         return close_gaps(np.concatenate([empty, *parts], axis=1))
 
     def hashes(self, values: Hashes) -> Hashes:
-        """See `RankRoutes`."""
+        """The sum of the links' values for every message, modulo 2⁶⁴."""
         sums = np.zeros(len(self), np.uint64)
         each = np.where(
             self.number >= 0, np.append(values, np.uint64(0))[self.number], np.uint64(0)
@@ -151,7 +151,7 @@ class Circles(RankRoutes):
         ]
 
     def total(self, values: Amounts) -> Amounts:
-        """See `RankRoutes`."""
+        """The sum of the links' values for every message."""
         counts = self._counts(values)
         if counts is None:
             return super().total(values)
@@ -161,7 +161,7 @@ class Circles(RankRoutes):
         return sums
 
     def least(self, values: Amounts) -> Amounts:
-        """See `RankRoutes`."""
+        """The minimum of the links' values for every message; the greatest float without links."""
         counts = self._counts(values)
         if counts is None:
             return super().least(values)
@@ -171,7 +171,7 @@ class Circles(RankRoutes):
         return minimum
 
     def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
-        """See `RankRoutes`."""
+        """The sum of the messages' weights for every link, see `RankRoutes.loads`."""
         # In integers, so that additions and subtractions cancel exactly: the sum is below 2⁶².
         scale = 61 - np.frexp(max(float(weights.sum()), np.finfo(float).tiny))[1]
         whole = np.rint(np.ldexp(weights, scale)).astype(np.int64)
@@ -180,7 +180,7 @@ class Circles(RankRoutes):
         return loads
 
     def gather(self, values: Hashes) -> Hashes:
-        """See `RankRoutes`."""
+        """The sum of the messages' values for every link, modulo 2⁶⁴."""
         return self._spread(values, slice(None))
 
     def _spread(self, values: Hashes, part: slice) -> Hashes:
@@ -199,7 +199,7 @@ class Circles(RankRoutes):
         return result
 
     def renumbered(self, number: Ids, nlinks: int) -> Circles:
-        """See `RankRoutes`."""
+        """The routes with new numbers of links; links with the number −1 are left out."""
         fresh = np.append(number, np.int32(NO_LINK))[self.number]
         return Circles(self.circles, fresh, nlinks, self.messages)
 
@@ -416,9 +416,9 @@ def rail(
 def fattree(
     down: Sequence[int], taper: int = 1, gbs: float = 25.0, latency_us: float = 0.5
 ) -> Network:
-    """A fat tree; ``down``: links down from a switch, level by level, the leaves' first.
+    """A fat tree; ``down``: links down from each switch, leaf switches first, then those above.
 
-    A switch of level i has ``down[i]`` links down and as many up, leaf switches ``down[0]/taper``
+    A switch of tier i has ``down[i]`` links down and as many up, leaf switches ``down[0]/taper``
     up: with ``taper`` 1 there is full bisection. ``gbs`` and ``latency_us`` are those of every
     link. Routing is D-mod-k (Zahavi et al. 2010): on the way up the receiver's number chooses among
     the links, so all routes to a receiver form one tree. ``4x4`` is 16 ranks below 4 leaf switches

@@ -297,7 +297,7 @@ class NcclPredictor(CollectivePredictor):
     name = "nccl"
 
     def refusal(self, operation: Operation) -> str:
-        """See `CollectivePredictor.refusal`."""
+        """Why this operation cannot be predicted, or "" if it can."""
         system = self.machine.nccl
         if system is None:
             return "the machine has no graphs of NCCL"
@@ -316,9 +316,10 @@ class NcclPredictor(CollectivePredictor):
 
 
 def machine_from_log(log: str, sm: int, ranks: int, nodes: int) -> Machine:
-    """The machine whose graphs are in a log of NCCL.
+    """The machine from NCCL's log of its graphs: the rings, trees, … that its search has chosen.
 
-    ``sm``: the compute capability, such as 90. Raises Unsupported for a log without graphs.
+    ``log``: of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH. ``sm``: the compute capability, such as
+    90. Raises Unsupported for a log without graphs.
     """
     by_algorithm = parse_graphs(log)
     if not by_algorithm:

@@ -34,7 +34,7 @@ class PortPredictor(CollectivePredictor):
     name = "ports"
 
     def refusal(self, operation: Operation) -> str:
-        """See `CollectivePredictor.refusal`."""
+        """Why this operation cannot be predicted, or "" if it can."""
         if self.machine.classes is None:
             return "the machine has no costs of links"
         return schedule_refusal(operation)
@@ -102,7 +102,7 @@ class _Paths:
 
 
 class _Chunks:
-    """The bytes of a schedule's chunks at each of several sizes of the collective."""
+    """The bytes of moved chunks of a schedule, for several sizes of the collective."""
 
     def __init__(
         self, schedule: Schedule, spec: Collective, sizes: Sequence[int], itemsize: int

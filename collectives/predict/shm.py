@@ -52,12 +52,12 @@ class Rates:
 
     @cached_property
     def flag(self) -> float:
-        """Seconds from the end of a pass until a rank that waits for it continues."""
+        """Seconds from the end of a copy or reduction until a rank that waits for it continues."""
         return max(0.0, self.curves.pull.alpha[0] - self.call)
 
     @cached_property
     def call(self) -> float:
-        """The fixed cost of a pass: a swap with an addition minus one without."""
+        """The fixed cost of a copy or reduction: a swap with an addition minus one without."""
         both = self.curves.mail_join, self.curves.mail
         return max(0.0, float(both[0](_WORD)) - float(both[1](_WORD)))
 
@@ -74,7 +74,7 @@ class Rates:
         return max(self._per_byte("pull", distance) / 2, self.own(distance))
 
     def added(self, distance: float) -> float:
-        """Seconds per byte of each further source of a pass that adds."""
+        """Seconds per byte of each further source of a reduction."""
         nbytes = distance / 2
         return max(0.0, self._per_byte("join", nbytes) - self._per_byte("warm", nbytes))
 
@@ -131,7 +131,7 @@ class NodePrograms:
 
     @cached_property
     def dependence_graph(self) -> DependenceGraph:
-        """The passes of every rank, and the passes that they wait for."""
+        """The copies and reductions (passes) of every rank, and those that they wait for."""
         return dependence_graph(ordered(self.programs), self.nranks, in_scratch(self.programs))
 
     @property
@@ -172,9 +172,10 @@ class Drafts:
 
 
 class Touch(NamedTuple):
-    """An access of a pass. ``other``: the core that holds the line in its cache, or -1.
+    """An access to a source or target by a pass, which is a rank's copy or reduction.
 
-    ``again``: the core has already accessed it in this iteration.
+    ``other``: the core whose cache has the data, or -1 if no other core's has. ``again``: the core
+    has already accessed it in this iteration.
     """
 
     other: int
@@ -183,7 +184,10 @@ class Touch(NamedTuple):
 
 @dataclass
 class Touched:
-    """The accesses of each pass by (rank, number), and the working set of each core in elements."""
+    """The accesses to memory of each pass, by (rank, number).
+
+    ``through``: the working set of each core in elements.
+    """
 
     of: dict[tuple[int, int], list[Touch]] = field(default_factory=dict)
     through: dict[int, int] = field(default_factory=dict)
@@ -215,7 +219,10 @@ def order_passes(graph: DependenceGraph) -> list[tuple[int, int, Work]]:
 
 
 def find_touches(graph: DependenceGraph, cores: Sequence[int]) -> Touched:
-    """The touches of all passes; ``cores[r]``: the core of rank r."""
+    """Find which core's cache has the data that each pass (a rank's copy or reduction) accesses.
+
+    ``cores[r]``: the core of rank r. The result holds for an iteration that follows another.
+    """
     order = order_passes(graph)
     lines: dict[Place, _Line] = {}
     result = Touched()
@@ -231,7 +238,10 @@ def find_touches(graph: DependenceGraph, cores: Sequence[int]) -> Touched:
 def _pass(
     work: Work, core: int, lines: dict[Place, _Line], seen: dict[Place, int]
 ) -> Iterator[Touch]:
-    """Yield the touches of one pass, and update the state of the lines."""
+    """Yield the accesses of one pass to its sources and targets, and update the lines' state.
+
+    ``seen``: what the core has accessed in this iteration.
+    """
     read = set[Place]()
     for where in work.sources:
         if where.segment == STAGE:
@@ -262,9 +272,9 @@ _FOLLOWED = 8
 
 
 class Passes:
-    """The passes of a program on a machine; ``between[a][b]``: rates between two cores.
+    """The times of a program's passes (copies and reductions in shared memory) on a machine.
 
-    ``cores[r]``: the core of rank r.
+    ``cores[r]``: the core of rank r. ``between[a][b]``: rates between two cores.
     """
 
     def __init__(self, draft: NodePrograms, cores: Sequence[int], between: Between) -> None:
@@ -400,7 +410,7 @@ def _local(moves: Sequence[Local], scale: float, own: Rates, mail: float) -> flo
 
 
 class SharedMemoryPredictor(CollectivePredictor):
-    """Simulates the executor pass by pass; covers schedules of ranks that share one memory.
+    """Predicts schedules of ranks that share one memory, by simulating their copies one by one.
 
     `Machine.cores` are the cores of the measured ranks; further ranks use them again in turn.
     Without them every rank has a core of its own. Schedules are lowered once.
@@ -414,7 +424,7 @@ class SharedMemoryPredictor(CollectivePredictor):
         self._planned: dict[tuple[int, int, bool], _Planned] = {}
 
     def refusal(self, operation: Operation) -> str:
-        """See `CollectivePredictor.refusal`."""
+        """Why this operation cannot be predicted, or "" if it can."""
         if not self._rates:
             return "the costs were not measured over shared memory"
         return schedule_refusal(operation)

@@ -151,7 +151,7 @@ class Simulation:
             )
 
     def _slack(self, first: int) -> float:
-        """The slack for the steps from ``first`` on: 0 unless exact times would take long."""
+        """The slack (`Fluid`) for the steps from ``first`` on; 0 unless exact times take long."""
         each = np.array([len(s.src) * (_MESSAGE + s.links.shape[1]) for s in self._stages])
         work = int(each[self._steps[first:]].sum())
         return SLACK if work >= MOST_EXACT else 0.0
@@ -163,7 +163,7 @@ class NetworkPredictor(CollectivePredictor):
     name = "network"
 
     def refusal(self, operation: Operation) -> str:
-        """See `CollectivePredictor.refusal`.
+        """Why this operation cannot be predicted, or "" if it can.
 
         Too many messages through buffers are refused only when a size is predicted.
         """

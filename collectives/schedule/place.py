@@ -1,4 +1,4 @@
-"""The pass that turns vector form into slots of in, out and scratch for one collective.
+"""The step that turns a schedule in vector form into slots of in, out and scratch of a collective.
 
 A rank works on a chunk in ``out`` if ``out`` holds it, leaves it in ``in`` if it only reads it, and
 uses scratch for the rest. Chunks that one move carries together stay adjacent. Before the steps a

@@ -9,7 +9,7 @@ The rules on which every reader of a schedule may rely:
 4. Steps order a rank's own moves; there is no barrier between ranks.
 
 The moves of a step are made on demand and need not be kept. A rank's part of a step is the subset
-of its moves that touch the rank.
+of its moves that read from the rank or write to it.
 
 *Vector form.* Most algorithms are written on one virtual vector that all ranks share: every slot is
 ``(OUT, chunk of the vector)``, as if run in place. `collectives.schedule.place.place` turns that
@@ -52,7 +52,7 @@ class Step:
         return cls(lambda: all_moves)
 
     def moves(self, rank: int | None = None) -> Moves:
-        """All moves of the step, or those that touch ``rank``, always in the same order."""
+        """All moves of the step, or those from or to ``rank``, always in the same order."""
         every = self.make()
         return every if rank is None else every.touching(rank)
 

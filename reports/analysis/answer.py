@@ -1,4 +1,4 @@
-"""The fastest algorithm for each range of sizes, in words and as table cells."""
+"""The fastest algorithm for each range of sizes, in words and as entries of tables."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
 def answers(rows: Sequence[Measurement], *, each_size: bool = False) -> dict[str, list[Stretch]]:
-    """The best algorithm by size, in words, for each group of rows and rank count.
+    """The algorithm to use in each range of sizes, for each setting and number of ranks.
 
-    ``each_size``: the fastest of each size by itself, instead of ranges of sizes. Sizes with a
-    single algorithm are left out, as of a run that was interrupted, and so is one rank, from which
-    nothing crosses a link.
+    The keys name setting and ranks. ``each_size``: the fastest of each size by itself, instead of
+    ranges of sizes. Left out are sizes with a single algorithm, as of a run that was interrupted,
+    and one rank, which sends nothing.
     """
     stretches_of = {}
     divided = at_each_size if each_size else stretches
@@ -290,7 +290,7 @@ def _telling(winner: Winner) -> tuple[float, float] | None:
 
 
 def _part(some: Sequence[object], every: Sequence[object]) -> str:
-    """Of how many sizes a figure is; empty if it is of all."""
+    """The words ``at 3 of 8 sizes`` for a figure of ``some`` sizes; empty if these are all."""
     return f" at {len(some)} of {len(every)} sizes" if len(some) < len(every) else ""
 
 
@@ -317,7 +317,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _interval(low: float, high: float) -> str:
-    """An interval of a ratio in a sentence."""
+    """An interval of a ratio in words: ``1.1 to 1.3``; without an upper end ``1.1 or more``."""
     if is_open(low, high):
         return f"{_factor(low)} or more"
     return f"{_factor(low)} to {_factor(high)}"
@@ -346,7 +346,11 @@ def verdict(winner: Winner) -> str:
 
 
 def cell(name: str, winner: Winner) -> tuple[str, str]:
-    """A cell of a map: the algorithm to use (see `decided`), and its figure with the margin."""
+    """Algorithm and figures for a map of winners, such as (``ring``, ``9.1 1.2``).
+
+    ``name``: the algorithm to use (`decided`). The figures are its busbw or time, and how many
+    times as long the next algorithm takes.
+    """
     if winner.margin is None:
         margin = "alone"
     else:

@@ -165,10 +165,11 @@ def samples(rows: Sequence[Measurement]) -> Samples:
 
 
 def within_launches(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[float, ...]:
-    """The logarithm of new over base in each launch; empty unless every launch measured both.
+    """The logarithm of new / base in each launch that measured both; see `within_run`.
 
-    What a launch measured several times (``-N``) is compared visit by visit (`within_run`). Also
-    empty for fewer than three launches: pairing would cost too many degrees of freedom.
+    Empty if some launch did not measure both, or for fewer than three launches: pairing would then
+    cost too many degrees of freedom. With ``-N`` a launch measures a row several times, in turn
+    with the others.
     """
     left, right = _visits(base), _visits(new)
     if left.keys() != right.keys() or len(left) < _FEWEST_BLOCKS:
@@ -178,7 +179,7 @@ def within_launches(base: Sequence[Measurement], new: Sequence[Measurement]) -> 
 
 
 def _visits(rows: Sequence[Measurement]) -> dict[Hashable, list[Sequence[float]]]:
-    """The samples of each launch, one per visit."""
+    """The times of each launch, one list for each turn in which it measured the row (``-N``)."""
     visits: dict[Hashable, list[Sequence[float]]] = {}
     for r in rows:
         if r.launches_s:
@@ -268,7 +269,10 @@ def _agree(a: Measurement, b: Measurement) -> bool:
 
 
 def _apart(base: Sequence[Measurement], new: Sequence[Measurement]) -> str:
-    """The settings of which the sides share no value, in brackets; empty if there is none."""
+    """The settings (ranks, size, …) of which BASE and NEW share no value, in brackets.
+
+    Empty if there is none.
+    """
     parts = []
     for name in ("collective", "ranks", "algorithm", "size", *_MAY_LACK, "placement"):
         sides = [list(dict.fromkeys(getattr(r, name) for r in rows)) for rows in (base, new)]
@@ -284,7 +288,11 @@ def _apart(base: Sequence[Measurement], new: Sequence[Measurement]) -> str:
 
 
 def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> str:
-    """The word for a row. Test, interval and least difference must agree on slower or faster."""
+    """The verdict on a row alone: slower, faster or indistinguishable.
+
+    Test (``p``), interval (``low``, ``high``) and the least relative change that counts (``noise``)
+    must agree on slower or faster.
+    """
     if p < _SIGNIFICANT and low > 1 and ratio > 1 + noise:
         return "slower"
     if p < _SIGNIFICANT and high < 1 and ratio < 1 / (1 + noise):
@@ -381,12 +389,14 @@ def compare_runs(
     anyway: str,
     note: Callable[[str], object],
 ) -> tuple[list[Comparison], list[Difference], int]:
-    """The verdict on every shared row, the differences of the runs, how many rows NEW lacks.
+    """Compare two runs: verdicts on shared rows, differences of the runs, number of rows NEW lacks.
 
-    ``note`` is called with a line on each difference, and on what is not compared. ``anyway``: the
-    option that compares different machines or mappings; empty if it is given.
+    ``noise``: the least relative change that counts. ``anyway``: the option that allows runs on
+    different machines or mappings, for the message; empty if the user gave it. ``note`` is called
+    with a line on each difference, and on what is not compared.
 
-    Raises ReportError if machine or mapping differ without it, or if no row is shared.
+    Raises ReportError if machine or mapping differ and ``anyway`` is not empty, or if no row is
+    shared.
     """
     unlike = differences(base, new)
     bare = [not any(r.run.environment for r in side) for side in (base, new)]
@@ -411,7 +421,7 @@ def compare_runs(
 
 
 def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Difference]:
-    """A difference if rows over MPI that both sides measured ran at different thread levels."""
+    """A difference if rows over MPI that both sides measured had different MPI thread levels."""
     over = [{row_key(r): level_of(r) for r in rows if level_of(r)} for rows in (base, new)]
     shared = [key for key in over[0] if key in over[1]]
     left, right = (", ".join(sorted({side[key] for key in shared})) for side in over)
@@ -422,7 +432,10 @@ def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Dif
 def _shared(
     base: Mapping[Key, Sequence[Measurement]], new: Mapping[Key, Sequence[Measurement]]
 ) -> list[Difference]:
-    """Differences in cores, work and timing of shared rows. Unknown facts make no difference."""
+    """Differences of rows that both sides have: in ranks per core, work sharing and timing.
+
+    Unknown facts make no difference.
+    """
     pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
     differing = []
     crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]

@@ -112,7 +112,10 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Failure:
-    """A row that breaks a rule, or (``row`` None) a rule that applies to no row or by average."""
+    """A row that breaks a rule of the expectations, or a rule that failed as a whole.
+
+    ``row`` is None for a rule that applies to no row, or whose average over rows is off.
+    """
 
     row: Measurement | None
     text: str

@@ -35,7 +35,7 @@ class MatrixShown(NamedTuple):
 
 
 def shown(pairs: Pairs) -> MatrixShown:
-    """A measured quantity as a matrix to print; a cell is from the row's rank to the column's."""
+    """A measured quantity as a matrix to print, from the row's rank to the column's."""
     title, unit, factor = _SHOWN[pairs.name]
     views = {
         at: (c.value * factor, c.low * factor, c.high * factor) for at, c in pairs.cells.items()

@@ -32,9 +32,10 @@ _MOST_LOG = log(1000)
 
 @dataclass(frozen=True)
 class Deviation:
-    """A file (by its place) whose rows of one ``group`` take ``ratio`` times as long as the others.
+    """A file whose rows of one ``group`` take ``ratio`` times as long as those of the others.
 
-    ``rows``: how many rows of the file were compared. ``p``: two-sided, times the number of tests.
+    ``file``: its place in the list of files. ``rows``: how many of its rows were compared. ``p``:
+    two-sided, times the number of tests.
     """
 
     file: int
@@ -155,7 +156,11 @@ def _all_beyond(values: Sequence[float], effect: float, least: float) -> bool:
 
 
 def _missing(costs: Mapping[object, Mapping[int, float]], files: int) -> dict[int, int]:
-    """How many rows that more than half of all files have are missing, by file."""
+    """How many rows each file lacks, of those that more than half of the files have.
+
+    ``costs``: for each row's setting, the time in each file by the file's place. ``files``: how
+    many there are. Files that lack nothing are left out.
+    """
     usual = [by_file for by_file in costs.values() if 2 * len(by_file) > files]
     counts = {n: sum(n not in by_file for by_file in usual) for n in range(files)}
     return {n: count for n, count in counts.items() if count}

@@ -57,7 +57,10 @@ def checklist(
 
 
 def in_one_line(rules: Iterable[Rule]) -> str:
-    """The numbers of the rules that are kept, not kept, and not applicable, in one line."""
+    """One line that lists which rules are kept, not kept, and not applicable, by their numbers.
+
+    The rules are those of Hoefler and Belli (SC'15).
+    """
     rules = tuple(rules)
     parts = []
     for state in (_KEPT, _BROKEN, _NONE):

@@ -1,4 +1,4 @@
-"""Training steps: figures derived from each record, time per update by protocol, loss curves."""
+"""Training steps: figures of each record, time per update of the weights, loss curves."""
 
 from __future__ import annotations
 
@@ -141,11 +141,12 @@ def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | No
 
 @dataclass(frozen=True)
 class StepSummary:
-    """Time per update of one run. ``name``: as requested; ``title``: the problem and the learners.
+    """Time per update of the weights in one run of training steps.
 
-    ``family``: of the protocol, None for an all-reduce; ``k``: gradients per update (all ranks' for
-    an all-reduce). ``seconds``: mean time per update; ``wide``: half its 95 % interval, 0 if that
-    is not known; ``predicted``: the expected time.
+    ``name``: the kind of exchange as requested; ``title``: the problem and the learners.
+    ``family``: the parameter server's protocol, None for an all-reduce; ``k``: gradients in each
+    update (all ranks' for an all-reduce). ``seconds``: mean time per update; ``wide``: half its
+    95 % interval, 0 if that is not known; ``predicted``: the expected time.
     """
 
     name: str

@@ -64,10 +64,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pairs:
-    """One measured quantity between the ends 0 … n − 1, whose names are in ``ids``.
+    """One measured quantity between the ends 0 … n − 1 (ranks or GPUs), named in ``ids``.
 
-    ``nodes``: the node of each end. ``cells``: by (from, to); if ``directed`` is False, both
-    directions are one measurement. ``slow``: pairs worse than their class by more than the noise.
+    ``nodes``: the node of each end. ``cells``: the measurement of each pair (from, to); if
+    ``directed`` is False, both directions are one measurement. ``slow``: pairs worse than their
+    class by more than the noise.
     """
 
     name: str
@@ -80,7 +81,7 @@ class Pairs:
 
     @property
     def compared(self) -> dict[Pair, Cell]:
-        """The cells to compare: each measurement once, with (lower, higher) end if undirected."""
+        """The measurements to compare, each once: if undirected, as (lower, higher) end."""
         return {
             (a, b): cell
             for (a, b), cell in self.cells.items()
@@ -124,7 +125,7 @@ class Worse:
 
 
 def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
-    """Every unit by its cells; of units with the same cells only the smallest is kept."""
+    """Every unit that may be slow, by its pairs; of units with the same pairs only the smallest."""
     slow_units: dict[frozenset[Pair], SlowUnit] = {}
 
     def add(unit: SlowUnit, cells: Iterable[Pair]) -> None:
@@ -180,7 +181,7 @@ def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
 
 
 class _Scale:
-    """The cells not yet explained, by class, as logarithms: a larger value is worse."""
+    """Logarithms of the pairs that no slow unit explains yet, by class; a larger one is worse."""
 
     def __init__(self, pairs: Pairs, left: Mapping[Pair, Cell]) -> None:
         self._at = {pair: n for n, pair in enumerate(left)}
@@ -203,7 +204,11 @@ class _Scale:
     def judge(
         self, unit: SlowUnit, cells: Sequence[Pair], tried: int, margin: float
     ) -> tuple[float, Worse] | None:
-        """(explained deviation, evidence) of a unit; None if it is not significantly worse."""
+        """The deviation that a slow unit explains, and the evidence.
+
+        None if it is not significantly worse. ``cells``: the unit's pairs. ``tried``: how many
+        units are tested. ``margin``: the least relative deviation that counts.
+        """
         own = np.array([self._at[c] for c in cells])
         if unit.kind == "link" and self._amiss[own].max() < 0.7 * log(1 + margin):
             return None  # a quick test, because most links are not slow
@@ -428,10 +433,11 @@ class Delay:
 
 
 def delay(a: Accused) -> Delay:
-    """The delay in the row in which the suspects differ most from the other group of ranks.
+    """The suspects' delay in the row in which they differ most from the other ranks.
 
-    Per iteration it is the suspects' median against that of the other group (for late ranks, the
-    group with the longer times). The interval is over iterations.
+    For each iteration it is the difference of two medians: the suspects' and that of the other
+    group of ranks. Suspects that left the barrier late have the shorter times, otherwise they have
+    the longer ones. The interval is over iterations.
     """
     delays = [_delay(o, list(a.ranks), a.how) for o in a.rows]
     return max(delays, key=lambda d: d.share)

@@ -244,9 +244,11 @@ class LawTiming:
 
 @dataclass(frozen=True)
 class LawComparison:
-    """All cells; how each algorithm's time grows with P at each size; the verdict on the law.
+    """The comparison of measured all-reduces with the textbook's formulas.
 
-    ``verdict`` is None if nothing was measured. ``notes``: which rows were left out.
+    ``cells``: times for each algorithm, rank count and size. ``growths``: how each algorithm's time
+    grows with the number of ranks P at each size. ``verdict``: on the law; None if nothing was
+    measured. ``notes``: which rows were left out.
     """
 
     cells: tuple[LawTiming, ...]
@@ -257,7 +259,7 @@ class LawComparison:
     def of(
         self, algorithm: str, *, ranks: int | None = None, size: int | None = None
     ) -> list[LawTiming]:
-        """Cells of an algorithm by ranks and size; only those of ``ranks`` or ``size`` if given."""
+        """An algorithm's times by ranks and size; only those of ``ranks`` or ``size`` if given."""
         return sorted(
             (
                 c
@@ -286,10 +288,12 @@ def compare(
 ) -> LawComparison:
     """Compare measured all-reduces by `ALGORITHMS` with the textbook, at all ranks and sizes.
 
+    By the textbook, the time is that of the bytes through the busiest port (`VOLUMES`).
     ``predict(algorithm, ranks, sizes)`` returns seconds. ``ranks`` and ``sizes`` are added to those
     that were measured. Out-of-place rows are preferred to in-place rows, and only the transport
-    with the most rows is used. Rows with shared work are used only if there are no others. Raises
-    ReportError if there is no such row and no rank count or size.
+    with the most rows is used. Rows whose work other ranks may have done (``worksharing``) are used
+    only if there are no others. Raises ReportError if there is no such row and no rank count or
+    size.
     """
     measured, notes = _measured(rows)
     if rows and not measured:

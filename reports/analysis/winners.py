@@ -19,15 +19,17 @@ from reports.statistics.quantities import LATENCY_BOUND
 
 @dataclass(frozen=True)
 class Winner:
-    """The algorithm to use at one size and rank count. ``row``: its first row.
+    """The algorithm to use at one size and rank count, and how it compares with others.
 
-    It is the fastest, or in `stretches` a ``second`` that may be as fast. ``margin``: time of the
-    fastest other one, ``against``, over its own; None without a competitor. ``low``, ``high``: 95 %
-    interval of the margin, None without raw times. ``library``: time of the library over its own,
-    None if it is the library or none was measured; ``library_low``, ``library_high``: its 95 %
-    interval; ``library_name``: its name, with the transport if it was measured over several, of
-    which this is the fastest. ``sure``: no other algorithm may be as fast. ``second``: the same
-    figures of ``against``, if that may be as fast.
+    - ``row``: its first row.
+    - ``margin``: time of the next algorithm, ``against``, over its own; None without one. ``low``,
+      ``high``: 95 % interval of the margin; None without raw times.
+    - ``library``: time of the library over its own; None if it is the library, or none was
+      measured. ``library_low``, ``library_high``: its 95 % interval. ``library_name``: its name,
+      with the transport if it was measured over several, of which this is the fastest.
+    - ``sure``: True if no other algorithm may be as fast.
+    - ``second``: the same figures of ``against``, if that may be as fast. In `stretches` it may
+      take the winner's place.
     """
 
     name: str
@@ -54,9 +56,10 @@ Cells = dict[tuple[int, int], Winner]
 
 
 def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
-    """The winners at each size and rank count, by setting (collective, type, placement, ...).
+    """The winners at each (size, rank count), by setting (collective, type, placement, ...).
 
-    Rows with wrong results, or whose work ranks shared, cannot win.
+    Rows with wrong results cannot win, nor rows whose work other ranks may have done
+    (``worksharing``).
     """
     groups: dict[str, dict[tuple[int, int], dict[str, list[Measurement]]]] = {}
     several = _several_transports(rows)
@@ -94,7 +97,10 @@ def _winner(contenders: Mapping[str, Sequence[Measurement]]) -> Winner:
 def _standing(
     contenders: Mapping[str, Sequence[Measurement]], name: str, others: Sequence[str]
 ) -> Winner:
-    """The figures of one algorithm against ``others``, the fastest of these first."""
+    """How algorithm ``name`` compares with ``others``, of which the first is the fastest.
+
+    ``contenders``: the rows of each algorithm.
+    """
     row = at_center(contenders[name])
     if not others:
         return Winner(name, row)
@@ -133,7 +139,7 @@ def time_ratio(
 
 
 def _launches(rows: Sequence[Measurement]) -> Samples:
-    """One sample per launch. Of rows merged over launches, the median of each launch."""
+    """One list of times for each launch; for a row merged over launches, each launch's median."""
     medians = [[m] for r in rows if r.launches_s for m in r.launches_s]
     return medians or samples(rows)
 
@@ -184,10 +190,10 @@ class Stretch:
 
 
 def stretches(cells: Cells, ranks: int) -> list[Stretch]:
-    """The algorithm to use in each range of sizes, on ``ranks`` ranks.
+    """The ranges of sizes with one algorithm to use each, on ``ranks`` ranks.
 
-    The algorithm of the size below is kept where it came first, and where it came second and the
-    interval says that it may be as fast.
+    A range goes on where its algorithm is the fastest, and where it is the second and, by the
+    interval, may be as fast as the fastest.
     """
     ranges: list[Stretch] = []
     for (_, n), winner in sorted(cells.items()):

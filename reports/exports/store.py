@@ -113,7 +113,7 @@ class Appended:
         return data
 
     def add(self, row: Row) -> None:
-        """See `Sink.add`."""
+        """Write a row's measurements to the file, see `Sink.add`."""
         self._rows.extend(row)
         self._file.grow(lambda: self._bytes(self._writer.lines(row)))
 
@@ -151,7 +151,7 @@ class Rewritten:
         self._file = _growing(path, lambda: b"") if special(path) else None
 
     def add(self, row: Row) -> None:
-        """See `Sink.add`. A pipe or device cannot be rewritten, and gets all rows at the end."""
+        """Write the file again with this row. A pipe or device gets all rows at the end instead."""
         self._rows.extend(row)
         if self._file is None:
             self._write()
@@ -210,7 +210,7 @@ class Directory:
         return self.path / (name if self._number == 1 else f"{stem}-{self._number}.{ending}")
 
     def add(self, row: Row) -> None:
-        """See `Sink.add`."""
+        """Write a row to the records; before the first one, facts about the machine and the run."""
         if not self._facts:
             self._facts[self._named(ENVIRONMENT)] = to_object(row[0].run.environment)
             topology = self._topology()
@@ -235,7 +235,7 @@ class Directory:
         return "".join(self._said).encode()
 
     def end(self, early: str) -> None:
-        """See `Appended.end`."""
+        """State the run's end in the records if there are rows; ``early``: see `LineWriter.end`."""
         self._records.end(early)
 
     def close(self) -> None:

@@ -192,7 +192,10 @@ def _point(r: Measurement) -> tuple[object, ...]:
 
 
 def _are_parts(rows: Sequence[Measurement], along: Callable[[Measurement], int]) -> bool:
-    """True if of each line at most one run has several points, and the line has several."""
+    """True if runs measured different points of the same lines, rather than all points again.
+
+    So of each line at most one run has several points along the axis ``along``.
+    """
     for of_line in grouped(rows, lambda r: (_label(r), r.placement)).values():
         of_runs = grouped(of_line, lambda r: id(r.run)).values()
         if sum(len(set(map(along, one))) > 1 for one in of_runs) > 1:

@@ -1,4 +1,7 @@
-"""Figures of training steps: time per update over K, loss curves, compute and exposed exchange."""
+"""Figures of training steps: time per update over K, loss curves, compute and exposed exchange.
+
+An update is one change of the weights; K is the number of gradients in it.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,10 @@ _Steps = list[tuple[Measurement, StepFigures]]
 
 
 def picture(steps: Sequence[StepSummary], form: str) -> bytes:
-    """Draw time per update and loss curves, as PNG, SVG or PDF: a row of panels for each title.
+    """Draw time per update of the weights, and loss curves: a row of panels for each title.
 
-    Raises ReportError if there are no steps, MissingLibrary without matplotlib.
+    ``form``: ``png``, ``svg`` or ``pdf``. Raises ReportError if there are no steps, MissingLibrary
+    without matplotlib.
     """
     if not steps:
         raise ReportError("no record of training steps has times; nothing to draw")
@@ -49,7 +53,10 @@ def picture(steps: Sequence[StepSummary], form: str) -> bytes:
 
 
 def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
-    """Draw time per update over K. Updates that wait for all gradients are at K = P."""
+    """Draw the time per update of the weights over K, the gradients that the server waits for.
+
+    Updates that wait for the gradients of all P learners are at K = P.
+    """
     for place, family in enumerate(_FAMILIES):
         own = sorted((one for one in group if one.family == family), key=lambda one: one.k)
         style: dict[str, Any] = {"color": COLOURS[place], "marker": MARKERS[place]}
@@ -88,7 +95,10 @@ def _measured(axes: Axes, own: Sequence[StepSummary], label: str, style: dict[st
 
 
 def _losses(axes: Axes, group: Sequence[StepSummary], along: str) -> None:
-    """Draw loss curves over time or updates; axes without a curve are hidden."""
+    """Draw loss curves over ``along``: ``seconds``, or the number of updates of the weights.
+
+    Axes without a curve are hidden.
+    """
     curves = [(one.name, one.loss) for one in group if one.loss is not None]
     for n, (name, loss) in enumerate(curves):
         colour, dash = COLOURS[n % len(COLOURS)], _DASHES[n // len(COLOURS) % len(_DASHES)]
@@ -115,10 +125,10 @@ def _scale(axes: Axes, values: Sequence[float]) -> None:
 
 
 def bars(steps: Sequence[Measurement], form: str) -> bytes | None:
-    """Draw bars of updates and efficiency over ranks, as PNG, SVG or PDF: one row per model.
+    """Draw a step's parts and its efficiency over ranks: one row of panels for each model.
 
-    None if no record has compute that was measured without exchange. Raises MissingLibrary without
-    matplotlib.
+    ``form``: ``png``, ``svg`` or ``pdf``. None if no record has compute that was measured without
+    exchange. Raises MissingLibrary without matplotlib.
     """
     known = [(one, f) for one in steps if (f := figures(one)) is not None and f.compute]
     if not known:
@@ -138,7 +148,10 @@ def bars(steps: Sequence[Measurement], form: str) -> bytes | None:
 
 
 def _stacked(axes: Axes, group: _Steps) -> None:
-    """Draw a bar per update (compute, then exposed exchange) and a mark at the predicted step."""
+    """Draw a bar for each kind of exchange (all-reduce, parameter server, …): compute and exchange.
+
+    The exchange is the exposed part, which compute does not hide. A mark is at the predicted step.
+    """
     names = [f"{one.algorithm}, {format_count(one.ranks, 'rank')}" for one, _ in group]
     compute = [1e3 * min(f.compute or 0.0, f.step.value) for _, f in group]
     exposed = [1e3 * f.step.value - c for (_, f), c in zip(group, compute, strict=True)]
@@ -162,7 +175,7 @@ def _stacked(axes: Axes, group: _Steps) -> None:
 
 
 def _efficiency(axes: Axes, group: _Steps) -> None:
-    """Draw samples/s over P x samples/s of one rank, for updates measured on one rank."""
+    """Draw samples/s over P x samples/s of one rank, for kinds of exchange measured on one rank."""
     names = dict.fromkeys(one.algorithm for one, _ in group)
     drawn = False
     for n, name in enumerate(names):

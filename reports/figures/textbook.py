@@ -72,7 +72,10 @@ _Time = Callable[[LawTiming], float | None]
 
 
 def _lines(axes: Axes, curves: Sequence[Sequence[LawTiming]], x: _X, textbook: _Time) -> None:
-    """Draw one panel. ``x``: a cell's place on its axis; ``textbook``: its time by the textbook."""
+    """Draw one panel with a curve for each algorithm.
+
+    ``x``: the rank count or size of a measurement, on the axis; ``textbook``: its time by formula.
+    """
     for cells in curves:
         _measured(axes, cells, x)
         for style, label, points in _modelled(cells, x, textbook):

@@ -65,7 +65,11 @@ def lead(rows: Sequence[Measurement]) -> str:
 
 
 def answer_part(rows: Sequence[Measurement]) -> str:
-    """The section as HTML; empty if no algorithm has a competitor."""
+    """The page's section on which algorithm to use at which size, as HTML.
+
+    It has a map (sizes by rank counts) and a table of ranges for each setting. Empty if no two
+    algorithms can be compared.
+    """
     won = sorted(winners(rows).items(), key=_placed)
     places = looks(rows)
     maps = [_map(thing, cells, places) for thing, cells in won if len(counts(cells)) > 1]
@@ -106,7 +110,10 @@ def _won(taken: str, winner: Winner, places: Mapping[str, Look]) -> str:
 
 
 def _map(thing: str, cells: Cells, places: Mapping[str, Look]) -> str:
-    """A table of winners, sizes by rank counts, with the colours of the figures."""
+    """A table of the winners of one setting, sizes by rank counts.
+
+    ``places``: the colour of each algorithm in the figures.
+    """
     ranks = counts(cells)
     crowded = {n for (_, n), winner in cells.items() if winner.row.oversubscribed}
     lines, taken = [], decided(cells)

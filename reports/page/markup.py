@@ -45,7 +45,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> s
 
 
 def grid(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """The same as `table`, for cells that are HTML already."""
+    """An HTML table like `table`, from cells that are HTML already."""
     heads = "".join(f'<th scope="col">{text(h)}</th>' for h in head)
     lines = (
         f'<tr><th scope="row">{row[0]}</th>'

@@ -1,4 +1,4 @@
-"""The section on training steps: bars of compute and exposed exchange by update, and a table."""
+"""The page's section on training steps: bars of compute and exposed exchange, and a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDE, _HIGH, _LEFT = 420.0, 22.0, 230.0
 
 
 def steps_part(steps: Sequence[Measurement]) -> str:
-    """The section as HTML; empty without records of steps."""
+    """The page's section on training steps as HTML; empty without records of steps."""
     known = [
         (one, known_figures) for one in steps[:_MOST] if (known_figures := figures(one)) is not None
     ]
@@ -66,7 +66,10 @@ def _with_ends(value: Uncertain | None, shown: Callable[[float], str]) -> str:
 
 
 def _bars(name: str, group: Sequence[tuple[Measurement, StepFigures]]) -> str:
-    """An SVG with a bar per update: compute, then exposed exchange, on a common scale."""
+    """An SVG with a bar for each kind of exchange (all-reduce, parameter server, …) of one model.
+
+    A bar is compute, then exposed exchange, on a common scale.
+    """
     longest = max(known.step.value for _, known in group)
     lines = []
     for n, (one, known) in enumerate(group):

@@ -34,7 +34,7 @@ _KINDS = {"fp32": "float", "fp16": "half", "bfp16": "bfloat16", "fp64": "double"
 
 
 def _hccl_header(text: str) -> list[str]:
-    """The meaning of each cell of a row, from a header line; empty for any other line."""
+    """What each figure of a row means, from a header line of hccl_test; empty for another line."""
     if "data_size(Bytes)" not in text or "alg_bandwidth(GB/s)" not in text:
         return []
     names = _HCCL_COLUMNS.findall(text)

@@ -122,7 +122,10 @@ def places(cell: str) -> int:
 
 
 def agrees(printed: str, expected: float, unit: float = 1.0, slack: float = 0.01) -> bool:
-    """True if a printed figure, in ``unit``, is as expected within its rounding and ``slack``."""
+    """True if a printed figure is as expected, within its rounding and the relative ``slack``.
+
+    ``unit``: the printed figure's unit, in units of ``expected``.
+    """
     value = float(printed) * unit
     return abs(value - expected) <= 0.51 * 10.0 ** -places(printed) * unit + slack * expected
 

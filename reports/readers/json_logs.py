@@ -83,7 +83,10 @@ def _saved(text: str, start: int, error: json.JSONDecodeError) -> Found:
 
 
 def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]]:
-    """The readable elements of a list from a position on, and notes on the others."""
+    """The readable elements of the JSON list that goes on at ``position``, and notes on the others.
+
+    A note is the number of a line and a text.
+    """
     decoder, rows, notes, more = json.JSONDecoder(), list[object](), list[tuple[int, str]](), 0
     while True:
         gap = _GAP.match(text, position)

@@ -279,7 +279,7 @@ _COUNTS = {"defects": "wrong", "#repetitions": "iterations"}
 
 
 class _ImbState:
-    """The facts from the lines above a table."""
+    """What the lines above a table of IMB say: version, benchmark, facts and columns."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -346,10 +346,11 @@ def _in_binary(row: Measurement) -> Measurement:
 
 
 def _has_binary_megabytes(rows: Iterable[Mapping[str, str]]) -> bool:
-    """True if ``Mbytes/sec`` of a table counts 2^20 bytes, as up to IMB 4, by sizes and times.
+    """True if a table's ``Mbytes/sec`` count 2^20 bytes, as in IMB up to version 4; else 10^6.
 
-    A rate is a whole multiple of size / largest time: 2 for Sendrecv, 4 for Exchange. Rows whose
-    digits allow only one of the two units decide; without any the unit is 10^6.
+    A rate is a whole multiple of size / largest time: 2 for Sendrecv, 4 for Exchange. So each row's
+    multiple is computed in both units, and within the rounding of the printed figures. Rows where
+    it can be whole in only one of the two units decide; without any the unit is 10^6.
     """
     votes = 0
     for cells in rows:

@@ -94,7 +94,10 @@ def in_words(text: str) -> str:
 
 
 def nccl_version(code: int) -> str:
-    """NCCL's version code ``22809`` as ``2.28.9``. Up to 2.8, codes had four digits (nccl.h)."""
+    """NCCL's version as text, ``2.28.9``, from its number 22809.
+
+    Up to version 2.8, numbers had four digits (nccl.h).
+    """
     major, rest = divmod(code, 10000 if code >= 10000 else 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
@@ -122,7 +125,10 @@ def bus_factor(name: str, ranks: int | None) -> float | None:
 
 
 def whole(name: str, message: int, ranks: int | None) -> int | None:
-    """The collective's bytes for one rank's message; None if this needs an unknown rank count."""
+    """The bytes of a collective, as nccl-tests counts them, from one rank's message.
+
+    None if this needs the number of ranks, and it is not known.
+    """
     if blocking(name) not in _PER_RANK:
         return message
     return None if ranks is None else message * ranks

@@ -385,7 +385,10 @@ def _cells(start: Start, half: int) -> dict[str, str]:
 def _contradiction(
     start: Start, half: int, collective: str, factor: float | None, unit_s: float
 ) -> str:
-    """See `contradiction`. CPU times and hypercube are exempt: algbw is not size / time there."""
+    """Why a row's time and rates contradict each other; empty if they do not.
+
+    CPU times and hypercube are exempt, because their algbw is not size / time.
+    """
     cells = _cells(start, half)
     time = span(cells.get("time", "")) if collective != "hypercube" else None
     seconds = None if time is None else time.scaled(unit_s)

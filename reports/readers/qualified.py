@@ -17,7 +17,10 @@ _MOST_BYTES = 1 << 28
 
 
 class HostVerdict(Struct, frozen=True):
-    """A verdict on a host, link, uplink or group; see `bench.qualify.model.Verdict`."""
+    """A verdict of ``busbar qualify`` on a host, link, uplink or group of hosts.
+
+    The fields are those of `bench.qualify.model.Verdict`.
+    """
 
     kind: str
     subject: tuple[str, ...]

@@ -239,7 +239,11 @@ def _impossible(row: Measurement) -> str:
 
 
 def _directory(path: Path, ranks: int | None) -> Reading:
-    """Read all records in a folder; Parquet files only if there are no JSON lines."""
+    """Read all records in a folder; Parquet files only if there are no JSON lines.
+
+    ``ranks``: the number of ranks for logs that do not state it, see `read`. A file without a
+    readable row becomes a note. Raises ReportError if no file has rows.
+    """
     files = [f for f in record_files(path) if f.is_file()] or sorted(path.glob("*.parquet"))
     if not files:
         if (path / qualified.FILE).is_file():

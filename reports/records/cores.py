@@ -105,7 +105,7 @@ def oversubscription(rows: Sequence[Measurement]) -> str:
 def marked(row: Measurement) -> str:
     """The row's algorithm, with an asterisk if other processes may have done some of its work.
 
-    `SHARED` explains the mark. The contender ``worksharing`` needs none.
+    `SHARED` explains the mark. Rows of the bound ``worksharing`` get none: there it is intended.
     """
     return row.algorithm + "*" * (row.worksharing and row.algorithm != WORKSHARING)
 

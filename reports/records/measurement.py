@@ -43,9 +43,10 @@ Spread = tuple[float, float, float]
 
 
 class Window(Struct, frozen=True, omit_defaults=True):
-    """How the iterations of ``--sync window`` were started.
+    """How the iterations of ``--sync window`` began: each at a time that all ranks agreed on.
 
-    ``begun``: number of iterations; ``lost``: those not counted because some rank was late.
+    ``begun``: number of iterations; ``lost``: those not counted, because some rank was not ready
+    at its time.
     """
 
     by: str = "window"
@@ -242,21 +243,29 @@ class Run:
 
 
 class Measurement(Record, frozen=True, kw_only=True):
-    """One placement of one measured size: the record, its run, and derived figures.
+    """One row of a run, out of place or in place: its record, its run, and derived figures.
 
     Figures of Busbar's own records are computed from ``times_s`` (`reports.records.table`); those
-    of other logs are as printed. ``message``: the bytes as the log counts them: ``size``, or one
-    rank's share. ``statistic``: ``median`` or ``mean``, for ``time_s``; ``low_s``, ``high_s``: the
-    median's 95 % interval; ``min_s``, ``max_s``, ``p99_s``: over iterations, for OSU and IMB over
-    ranks; ``cv``: standard deviation / mean. ``error``: the largest deviation, printed by old
-    nccl-tests. ``clock_core_hz``: of the slowest rank's core; ``others_share``: share of all cores
-    that other programs used, on the host with the most; ``clock_memory_hz``: of the GPU with the
-    lowest median; ``energy_per_op_j``: of all GPUs, without idle power. ``time_of``: set if
-    ``time_s`` is not of the operation (`reports.records.metrics`). ``bandwidth_bytes_per_s``,
-    ``messages_per_s``: as OSU and IMB print them. For their non-blocking collectives, ``overall_s``
-    is the time with computation, ``compute_s`` that of the computation alone, ``overlap`` the
-    hidden share of communication. ``launches_s``: for a row merged over launches, the median of
-    each; ``visits_s``: the number of each launch and the medians of its visits (``-N``).
+    of other logs are as printed.
+
+    - ``message``: the bytes as the log counts them: ``size``, or one rank's share.
+    - ``statistic``: ``median`` or ``mean``, for ``time_s``. ``low_s``, ``high_s``: the median's
+      95 % interval.
+    - ``min_s``, ``max_s``, ``p99_s``: over iterations, for OSU and IMB over ranks. ``cv``: standard
+      deviation / mean.
+    - ``time_of``: what ``time_s`` is if it is not the operation's time, such as CPU time or
+      communication without computation (`reports.records.metrics`); else empty.
+    - ``error``: the largest deviation, printed by old nccl-tests.
+    - ``clock_core_hz``: of the slowest rank's core. ``clock_memory_hz``: of the GPU with the lowest
+      median.
+    - ``others_share``: share of all cores that other programs used, on the host with the most.
+    - ``energy_per_op_j``: of all GPUs, without idle power.
+    - ``bandwidth_bytes_per_s``, ``messages_per_s``: as OSU and IMB print them.
+    - ``overall_s``, ``compute_s``, ``overlap``: of their non-blocking collectives, the time with
+      computation, that of the computation alone, and the hidden share of communication.
+    - ``launches_s``: for a row merged over launches, the median of each launch.
+    - ``visits_s``: for the same, the number of each launch, and the median of each turn in which
+      the launch measured this row (several with ``-N``).
     """
 
     run: Run

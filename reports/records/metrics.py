@@ -105,7 +105,7 @@ def setting(row: Measurement, placed: bool = True) -> str:
 
 
 def named(row: Measurement) -> str:
-    """A row in a few words, see `row_name`."""
+    """What a row measures in a few words: ``allreduce ring 64M out``."""
     return row_name(row.collective, row.algorithm, row.nbytes, row.placement)
 
 

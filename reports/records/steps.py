@@ -26,24 +26,31 @@ class LossCurve(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Facts of training steps with one kind of update. Fields that do not apply are None or empty.
+    """Facts of training steps with one kind of exchange. What does not apply is None or empty.
 
-    ``kind``: ``synchronous``, or the protocol's name. ``update``: as requested; ``fusion``: how
-    gradients were put into ``buckets``. ``compute``: the distribution of compute times, spent by
-    ``compute_by`` (``sleep``, ``burn``); ``stragglers``: factors by rank. ``gradients``: ranks'
-    gradients per step. ``compute_s``: seconds of the same steps without exchange; ``exchange_s``:
-    of the exchange alone; ``one_rank_s``: of one rank alone. ``predicted_s``: by ``predicted_by``.
-    ``plans_made_late``: plans made during the steps. ``transports``: how often each carried a
-    bucket. For a training: ``problem``, ``rule``, ``rate``, ``curve``, ``apart`` (difference to the
-    result of one process), ``ranks_agree``. For compression (``compress``): ``bits_per_element``,
-    seconds of coding, relative errors, ``sent_bytes_per_rank``.
+    - ``kind``: ``synchronous``, or the parameter server's protocol. ``update``: how gradients are
+      exchanged, as requested. ``fusion``: how they were put into ``buckets``.
+    - ``compute``: the distribution of compute times, spent by ``compute_by`` (``sleep``, ``burn``).
+      ``stragglers``: factors by rank. ``gradients``: ranks' gradients per step.
+    - ``compute_s``: seconds of the same steps without exchange; ``exchange_s``: of the exchange
+      alone; ``one_rank_s``: of one rank alone. ``predicted_s``: by ``predicted_by``.
+    - ``plans_made_late``: plans made during the steps. ``transports``: how many buckets each
+      carried.
+    - For a training: ``problem``, ``rule``, ``rate``, ``curve``, ``apart`` (difference to the
+      result of one process), ``ranks_agree``.
+    - For compression (``compress``): ``bits_per_element``, seconds to encode and decode, relative
+      errors, ``sent_bytes_per_rank``.
 
-    For servers: ``needed`` gradients per update; ``update_s``: single updates, ``mean_s``: their
-    mean, ``interval_s``: its interval; ``formula_s``: may be a bound; ``drawn_s``: from the drawn
-    times, ``with_server_s``: also with the server's; ``staleness``: numbers of gradients by
-    staleness; ``dropped`` gradients, ``cancelled`` computations; ``utilisation`` of each server,
-    ``queue_wait_s``, ``costs_s``; ``split_s``: parts of an update's time; ``exposed_s``; learners
-    ``lost`` and ``joined``, with times. ``stuck``: the progress of an update that hung.
+    For parameter servers, where an update is one change of the weights:
+
+    - ``needed``: gradients per update. ``update_s``: each update; ``mean_s``: their mean;
+      ``interval_s``: its interval. ``formula_s``: may be a bound. ``drawn_s``: from the drawn
+      times; ``with_server_s``: also with the server's.
+    - ``staleness``: numbers of gradients by staleness. ``dropped``: gradients; ``cancelled``:
+      computations.
+    - ``utilisation`` of each server, ``queue_wait_s``, ``costs_s``. ``split_s``: parts of an
+      update's time; ``exposed_s``: that which compute does not hide.
+    - ``lost``, ``joined``: learners, with times. ``stuck``: the progress of an update that hung.
     """
 
     kind: str = ""

@@ -167,7 +167,7 @@ def _value(name: str, record: Record) -> Any:
 
 @dataclass(frozen=True)
 class Coded:
-    """A column with few distinct values: row i has ``labels[codes[i]]``."""
+    """A column with few distinct values, as numbers: row i has the value ``labels[codes[i]]``."""
 
     codes: NDArray[np.int32]
     labels: Sequence[Any]

@@ -124,7 +124,10 @@ class _Between(NamedTuple):
 
 
 def _between(base: Samples, new: Samples, within: Sequence[float] = ()) -> _Between | None:
-    """Compare the logarithms of the runs' medians; see `between_runs`."""
+    """Compare the logarithms of the runs' medians, or use those in ``within``; see `between_runs`.
+
+    None if there are too few runs, or if a median is not positive.
+    """
     if within:
         blocks = np.array(within)
         error = float(blocks.std(ddof=1)) / sqrt(len(blocks))
@@ -175,11 +178,12 @@ def _interval(middle: float, error: float, freedom: int) -> tuple[float, float]:
 
 
 def within_run(base: Samples, new: Samples) -> float:
-    """The logarithm of new over base in one run that measured both, each in one or more visits.
+    """The logarithm of new / base in one launch that measured both, each once or several times.
 
-    It is the median over visits. Each visit is compared with the other side's visit of the same
-    number, which was measured next to it. If the numbers of visits differ, the medians of all
-    iterations are compared. NaN if a median is not positive.
+    A side has one list of times for each turn of measuring. If both sides have as many, each turn
+    is compared with the other side's turn of the same number, which ran next to it, and the result
+    is the median over turns. Otherwise the medians of all iterations are compared. NaN if a median
+    is not positive.
     """
     alike = len(base) == len(new)
     sides = (s if alike else [[t for visit in s for t in visit]] for s in (base, new))

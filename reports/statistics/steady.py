@@ -1,7 +1,7 @@
 """Find the iteration from which a series is steady, by change points. Pure; no I/O.
 
 After Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold"
-(OOPSLA 2017): the last segments between change points that have the same level are steady.
+(OOPSLA 2017): a series is steady in its last segments between change points whose medians agree.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _ALIKE = 1.5
 
 @dataclass(frozen=True)
 class Steady:
-    """The verdict on a series. ``start``: the iteration, from 0, where the last level begins.
+    """The verdict on a series of iteration times.
 
-    ``changes``: iterations at which the level changes. ``few``: no verdict below 20 iterations.
+    ``start``: the iteration, from 0, from which on the segments between changes have one median.
+    ``changes``: iterations at which the median changes. ``few``: no verdict below 20 iterations.
     """
 
     verdict: Verdict
@@ -54,10 +55,10 @@ class Steady:
 
 
 def steady(times: Sequence[float]) -> Steady:
-    """The verdict on iterations, given in seconds in the order of measurement.
+    """Judge whether iterations become steady; ``times``: in seconds, in the order of measurement.
 
     Change points are searched in medians of at most a hundred blocks, longer if successive
-    iterations correlate. Changes below 2 % do not count. ``never``: the last level holds for less
+    iterations correlate. Changes below 2 % do not count. ``never``: the last median holds for less
     than half of the series. ``drifting``, ``bimodal``: by `unstable`, without the warm-up.
     """
     t = np.asarray(times, dtype=float)
@@ -100,7 +101,10 @@ def _levels(t: NDArray[np.float64], changes: Sequence[int]) -> list[float]:
 
 
 def _start(t: NDArray[np.float64], changes: Sequence[int]) -> int:
-    """The first iteration of the last segments that have the level of the last one (within 2 %)."""
+    """The first iteration of the last segments whose medians agree with the last (within 2 %).
+
+    ``changes``: the iterations at which segments after the first one begin.
+    """
     levels, starts = _levels(t, changes), [0, *changes]
     at = len(starts) - 1
     while at and abs(levels[at - 1] / levels[-1] - 1) <= _NOISE:
@@ -109,6 +113,6 @@ def _start(t: NDArray[np.float64], changes: Sequence[int]) -> int:
 
 
 def _of_levels(levels: Sequence[float]) -> Verdict:
-    """``drifting`` for at least three levels that only rise or only fall; else ``never``."""
+    """``drifting`` if three or more segments' medians only rise, or only fall; else ``never``."""
     steps = np.sign(np.diff(levels))
     return "drifting" if len(levels) > 2 and abs(steps.sum()) == len(steps) else "never"

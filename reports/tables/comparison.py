@@ -297,9 +297,10 @@ _CSV_COLUMNS = (
 
 
 def history_csv(h: History) -> str:
-    """All points as CSV: the setting, the run, its figures, and the level between change points.
+    """All points of all series as CSV: the setting, the run, its figures, and the segment.
 
-    ``level`` counts the changes so far, from 0; ``p`` belongs to the change that began the level.
+    ``level`` is the number of the segment between change points, from 0; ``p`` belongs to the
+    change that began the segment.
     """
     lines: list[tuple[object, ...]] = [_CSV_COLUMNS]
     for s in h.series:

@@ -130,7 +130,7 @@ _KEY = "~: another may be as fast"
 
 
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
-    """The fastest by size (`answers`) as lines, at most ``width`` wide unless names are longer.
+    """The winners by ranges of sizes (`answers`) as lines of ``width``, more if names are longer.
 
     If most rows were disturbed, the first line says so (`too_disturbed`).
     """
@@ -162,9 +162,9 @@ def _foreword(
 def best_lines(
     rows: Sequence[Measurement], answer: Mapping[str, Sequence[Stretch]], width: int
 ) -> list[str]:
-    """The fastest at each size as lines: a table for each group, a line per size.
+    """The fastest algorithm at each size as lines: a table per setting and number of ranks.
 
-    ``answer``: the `answers` of the rows, with ``each_size``.
+    ``answer``: the result of `answers` for the rows, with ``each_size``. ``width``: of a line.
     """
     lines = _foreword(rows, answer, width)
     for what, each in answer.items():
@@ -190,7 +190,10 @@ def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
 
 
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:
-    """A line per stretch under column heads. The last column is left out if there is no room."""
+    """A line for each range of sizes that has one winner, under column heads.
+
+    The last column is left out if ``width`` characters are too few.
+    """
     heads, rows = stretch_table(ranges)
     columns = list(zip(heads, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -208,10 +211,10 @@ def _aligned(columns: Iterable[Sequence[str]], first: int = 0) -> list[str]:
 
 
 def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
-    """The winners by size and ranks: a block of lines for each setting with several rank counts.
+    """The winners by size and number of ranks: lines for each setting with several rank counts.
 
-    A cell takes one line, or two if ``width`` is too small. If columns still do not fit, the
-    further rank counts follow in another table below.
+    The entry of a winner takes one line, or two if ``width`` is too small. If columns still do not
+    fit, the further rank counts follow in another table below.
     """
     crowded = {r.ranks: r.ranks_per_core for r in rows if r.ranks and r.oversubscribed}
     return [
@@ -227,7 +230,7 @@ def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
 
 
 def _figure(cells: Cells) -> str:
-    """The name of the quantity in a cell: busbw, or the time if only latency matters."""
+    """The name of the winners' figures: busbw, the time, or busbw with the time for small sizes."""
     if all(w.latency_bound for w in cells.values()):
         return "time"
     few = format_size(LATENCY_BOUND)
@@ -262,13 +265,13 @@ _Column = Mapping[int, tuple[str, ...]]
 
 
 def _joined(column: _Column) -> dict[int, tuple[str, ...]]:
-    """A column with each cell on one line: name and figures, aligned."""
+    """A column of the map with each entry on one line: algorithm and figures, aligned."""
     longest = max(len(name) for name, _ in column.values())
     return {size: (f"{name:<{longest}} {figures}",) for size, (name, figures) in column.items()}
 
 
 def _width(columns: Mapping[int, _Column], heads: Mapping[int, str]) -> int:
-    """The width of these columns together, with the gap before each."""
+    """The width of these columns together, with their heads and the gap before each."""
     return sum(
         len(_GAP) + max(len(heads[n]), *(len(line) for cell in column.values() for line in cell))
         for n, column in columns.items()

@@ -127,7 +127,7 @@ def _fastest(by: Mapping[str, tuple[float, ...]]) -> str:
 
 
 def _sure(by: Mapping[str, tuple[float, ...]]) -> bool:
-    """True if the interval of the fastest ends before every other interval begins."""
+    """True if the fastest algorithm's 95 % interval ends before every other interval begins."""
     first = _fastest(by)
     mine = interval(by[first])
     others = [interval(times) for name, times in by.items() if name != first]
@@ -135,7 +135,10 @@ def _sure(by: Mapping[str, tuple[float, ...]]) -> bool:
 
 
 def _changes(times: PatternTimes, size: int) -> list[str]:
-    """A line on the patterns under which another algorithm is the certain winner; or none."""
+    """A line on arrival patterns with another certain winner than if all ranks arrive at once.
+
+    No line if there is none, or if no algorithm wins for certain when all arrive at once.
+    """
     zero = times.get("zero")
     if zero is None or not _sure(zero):
         return []
@@ -188,17 +191,19 @@ def summary(rows: Sequence[Measurement], statistic: str = "median", width: int =
 
 
 def _best(rows: Iterable[Measurement]) -> dict[int, Winner]:
-    """The winner of each size; sizes with a single contender are left out."""
+    """The winner of each size; sizes at which a single algorithm was measured are left out."""
     best = winners(list(rows)).values()
     return {size: w for cells in best for (size, _), w in cells.items() if w.margin is not None}
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """A table with a line per size and a column per contender, from the cells by size and column.
+    """A table with a line per size and a column per algorithm, library or bound.
 
-    ``bounds``: the contenders that are no algorithm, but a bound. ``units``: units of the cells by
-    the first size that has them; empty if the title names the unit. ``notes``: meanings of marks.
+    ``lines``: the text for each size and column. ``bounds``: the columns that are no algorithm, but
+    a bound of what the machine can do (``worksharing``). ``units``: the size from which on a unit
+    holds, and the unit, for tables with times of small sizes and busbw of large ones; empty if
+    the title names the only unit. ``notes``: lines below the table, with the meanings of marks.
     """
 
     title: str
@@ -212,7 +217,11 @@ class _Grid:
 def _grids(
     rows: Sequence[Measurement], statistic: str, best: Mapping[int, Winner]
 ) -> Iterator[_Grid]:
-    """The tables of one placement: time or busbw with the share of the limit, energy, clock."""
+    """The tables of one placement: time or busbw, then energy and memory clock if measured.
+
+    ``statistic``: the figure of each row's times, such as ``median``; ``best``: the winner of each
+    size, which gets a mark.
+    """
     from reports.analysis.cautions import WHY_ABOVE, why_above  # not before the first row
 
     by_size: dict[int, dict[str, Measurement]] = {}
@@ -274,7 +283,10 @@ _GAUGED: Mapping[str, Callable[[Measurement], str]] = {
 
 
 def _chief(row: Mapping[str, Measurement], best: Winner | None) -> Measurement:
-    """The fastest of a size; where none competes the algorithm, or the bound if it is alone."""
+    """The row of a size that is compared with the limit: of the winner ``best``.
+
+    Without a winner, the row of an algorithm, or of the bound (``worksharing``) if it is alone.
+    """
     if best is not None and best.row.algorithm in row:
         return row[best.row.algorithm]
     return min(row.values(), key=lambda r: r.worksharing)
@@ -300,13 +312,16 @@ def _rate(row: Measurement, library: Measurement | None, statistic: str) -> str:
 
 
 def _share(row: Measurement, statistic: str) -> float | None:
-    """The share of the limit that was reached; None if not known."""
+    """The share of the measured limit (`Measurement.limit_s`) that a row reached, or None."""
     seconds = center(row, statistic)
     return of_limit(seconds, row.limit_s) if seconds and row.limit_s is not None else None
 
 
 def _drawn(grid: _Grid, room: int) -> list[str]:
-    """A table as lines; columns without room follow below. Units stand above their sizes."""
+    """A table as lines of at most ``room`` characters; further columns follow in a table below.
+
+    Each unit stands on a line above the first size that it holds for.
+    """
     lines = ["", *wrap(grid.title, room, subsequent_indent=_INDENT)]
     cells = {
         name: [row.get(name, "" if name == _LIMIT else "N/A") for row in grid.lines.values()]
@@ -343,7 +358,10 @@ def _stacked(name: str, width: int) -> list[str]:
 
 
 def _volumes(rows: Sequence[Measurement]) -> list[str]:
-    """A table of the bytes that each algorithm moved at its largest size, in units of that size."""
+    """A table of the bytes that the busiest rank sends and receives, and all ranks together.
+
+    It has a line for each algorithm: one iteration at its largest size, in units of that size.
+    """
     largest: dict[str, list[Measurement]] = {}
     for pair in placements(rows):
         name, size = pair.every[0].algorithm, pair.every[0].size or 0

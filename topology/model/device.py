@@ -196,7 +196,7 @@ class Contradiction:
 
 
 class Level(IntEnum):
-    """The nearest common PCIe ancestor of two devices; a smaller level is nearer.
+    """How near two devices are: their nearest common PCIe ancestor. A smaller level is nearer.
 
     PIX at most one PCIe bridge, PXB several, PHB a host bridge, NODE several host bridges of one
     NUMA node, SYS the link between NUMA nodes. LOC is a device and itself.
@@ -239,7 +239,7 @@ class Relation:
 
     @property
     def text(self) -> str:
-        """The cell of the matrix: ``X``, ``NV4``, ``PIX`` …, or ``?`` if unknown."""
+        """The pair's word in nvidia-smi's matrix: ``X``, ``NV4``, ``PIX`` …; ``?`` if not known."""
         if self.level is Level.LOC:
             return "X"
         if self.nvlinks:

@@ -67,7 +67,10 @@ class _Builder:
         return name
 
     def level(self, a: str, b: str) -> Level:
-        """The stated level; if only NVLinks are known, affinities decide: NODE or SYS."""
+        """The nearest common ancestor of two devices, as stated, or NODE or SYS by affinities.
+
+        Sources state none if only the pair's NVLinks are known.
+        """
         stated = self.topology.relation(a, b).level
         if stated is not None:
             return stated
@@ -83,7 +86,11 @@ class _Builder:
         return None if home == (None, None) else home
 
     def hang(self, ids: list[str], parent: str, levels: Sequence[tuple[Level, Kind, str]]) -> None:
-        """Put ids below parent, with an inner device per component of a level, widest first."""
+        """Put devices below a parent, with a device between for each group that shares an ancestor.
+
+        ``levels``: the kinds of common ancestor, widest first, each with the kind and the name of
+        the device that stands for it.
+        """
         if not levels:
             self.parents.update(dict.fromkeys(ids, parent))
             return
@@ -99,7 +106,7 @@ class _Builder:
             self.hang(part, inner, rest)
 
     def inner(self, kind: Kind, stem: str, parent: str, part: list[str]) -> str:
-        """The device of a component: a known NUMA node that all members name, or a new one."""
+        """The device above a group: a NUMA node that all its members name, or a new device."""
         if kind is not Kind.NUMA:
             return self.add(kind, stem, parent)
         nodes = {self.topology.device(id).get("numa_affinity") for id in part} - {None}
@@ -114,7 +121,10 @@ class _Builder:
 
 
 def _adopted(topology: Map) -> Map:
-    """Put devices without a parent beside the nearest device that has one, if levels tell."""
+    """Put devices without a parent beside the nearest device that has one.
+
+    It is the one with the nearest common ancestor; without a stated one a device stays alone.
+    """
     placed = [device for device in topology.endpoints if device.parent is not None]
     parents: dict[str, str] = {}
     for device in topology.endpoints:

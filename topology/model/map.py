@@ -246,7 +246,7 @@ class Map:
         return Relation(level, self.nvlinks(a, b), sources or (DERIVED,))
 
     def matrix(self, ids: Iterable[str] | None = None) -> tuple[tuple[str, ...], ...]:
-        """Cells as nvidia-smi prints them (X, NV4, PIX … or ?), of all GPUs and NICs or ``ids``."""
+        """The matrix as nvidia-smi prints it (X, NV4, PIX … or ?), of GPUs and NICs or ``ids``."""
         rows = tuple(ids) if ids is not None else tuple(d.id for d in self.endpoints)
         return tuple(tuple(self.relation(a, b).text for b in rows) for a in rows)
 
@@ -265,7 +265,7 @@ _SAME_NODE = frozenset({Level.PHB, Level.NODE})
 
 
 def contradictions(topology: Map) -> tuple[Contradiction, ...]:
-    """Facts that sources state differently, and pairs whose tree differs from the stated level."""
+    """Facts that sources state differently, and pairs whose stated ancestor is not the tree's."""
     conflicts = [
         Contradiction(device.id, name, values)
         for device in topology.devices

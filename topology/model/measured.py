@@ -159,7 +159,7 @@ def ends(topology: Topology, cells: Matrix) -> tuple[str, ...]:
 
 
 def kind_of_pair(topology: Topology, a: str, b: str) -> str:
-    """The class of a pair: for GPUs and NICs the matrix cell, for ranks what they share."""
+    """The class of a pair: of GPUs and NICs as nvidia-smi prints it, of ranks what they share."""
     if Kind.RANK not in (topology.device(id).kind for id in (a, b)):
         return topology.relation(a, b).text
     for kind, word in _SHARED:

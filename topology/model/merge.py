@@ -175,7 +175,10 @@ class _Merger:
 
     @staticmethod
     def _levels(topology: Topology, names: dict[str, str]) -> list[PairFact]:
-        """The levels that a source's tree implies, as its statements, for comparison."""
+        """The nearest common ancestors of pairs by a source's tree, as its statements, to compare.
+
+        ``names``: the ids of the source's devices in the merged map.
+        """
         source = topology.sources[0] if len(topology.sources) == 1 else "merged"
         levels = []
         for a, b in combinations([device.id for device in topology.endpoints], 2):

@@ -461,7 +461,10 @@ class _Homes:
         self._levels: dict[int, int] = {}
 
     def nic(self, at: int) -> int:
-        """The level of the nearest NIC; 0 if no source states one."""
+        """How near the nearest NIC of the GPU at position ``at`` is, as the number of a `Level`.
+
+        0 if no source states one.
+        """
         if at not in self._levels:
             nics = (self._topology.relation(self.ids[at], nic.id) for nic in self._topology.nics)
             levels = (int(relation.level) for relation in nics if relation.level is not None)
@@ -469,7 +472,11 @@ class _Homes:
         return self._levels[at]
 
     def tie(self, candidate: Candidate) -> _Tie:
-        """Route classes, number of NUMA nodes, number of models, harm found, levels to NICs."""
+        """Numbers by which equally fast sets of GPUs are compared; less is better.
+
+        They are the routes by class (`Candidate.weight`), NUMA nodes, models of GPU, harm that
+        findings state, and the sum of `nic`.
+        """
         members = candidate.order
         return (
             candidate.weight,

@@ -335,7 +335,7 @@ def _busbw(k: int, across: int, row_rate: float, column_rate: float) -> float:
 def groups(routes: GpuRoutes, order: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     """Split an order by host, else by NUMA node, else by root complex or switch.
 
-    A level that separates every GPU is skipped; one group if no level splits the order.
+    A kind of unit that separates every GPU is skipped; one group if no kind splits the order.
     """
     topology = routes.topology.graph.topology
     for kind in (Kind.HOST, Kind.NUMA, Kind.ROOT, Kind.BRIDGE):

@@ -55,7 +55,7 @@ class GpuRoute:
 
     @property
     def key(self) -> tuple[bool, float, int]:
-        """Sorts routes from best to worst: with P2P first, then by bandwidth, then by level."""
+        """Sorts routes from best to worst: with P2P first, then by bandwidth, then by nearness."""
         far = 60 if self.level is None else int(self.level)
         return (not self.p2p, -self.bandwidth, 0 if self.nvlinks else far)
 

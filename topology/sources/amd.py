@@ -78,7 +78,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 @dataclass
 class _Tables:
-    """Stated values of pairs, by table and labels: ``cells["hops"]["GPU0", "GPU1"]``."""
+    """Values of pairs of GPUs, by table and labels: ``cells["hops"]["GPU0", "GPU1"]``."""
 
     labels: list[str] = field(default_factory=list)
     cells: dict[str, dict[tuple[str, str], Any]] = field(default_factory=dict)
@@ -89,7 +89,10 @@ class _Tables:
         return self.cells.get(what, {}).get((a, b))
 
     def take(self, what: str, a: str, b: str, word: str, line: int | None) -> None:
-        """Store a cell of two GPUs. Raises ProbeError for a word that this table cannot have."""
+        """Store the value of two GPUs in the table ``what``.
+
+        Raises ProbeError for a word that this table cannot have.
+        """
         if a == b or word in _NOTHING:
             return
         try:

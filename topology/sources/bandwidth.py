@@ -48,7 +48,10 @@ _ROW = re.compile(
 
 @dataclass(frozen=True)
 class _Matrix:
-    """The meaning of a title: the fact's name, unit, and the direction of its cells."""
+    """What the values of a matrix are, by its title: the fact's name, unit, and direction.
+
+    ``host``: between GPUs and the host. ``to_row``: from the column's device to the row's.
+    """
 
     fact: str
     unit: str

@@ -141,7 +141,7 @@ class Matrix:
 
 
 def find(source: str, lines: list[str], words: str) -> list[Matrix]:
-    """Find every matrix whose cells are ``words``, LEVELS or STATUSES; others are skipped.
+    """Find every matrix of ``words``: LEVELS (PIX, NV4 …) or STATUSES; others are skipped.
 
     Rows that were wrapped by a terminal or fused by a document are repaired. Raises ProbeError,
     with the line, for a matrix that is incomplete or has another word, and if there is no matrix.
@@ -202,7 +202,7 @@ def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str
 
 
 def plain(line: str) -> str:
-    """The line without a document's markup: emphasis, tags, drawn tables."""
+    """The line without what a document adds to it: emphasis, tags, lines of drawn tables."""
     return _TAG.sub(" ", line).translate(_DRAWN)
 
 

@@ -1,4 +1,4 @@
-"""Text of measured matrices: cells, classes of pairs, slow pairs, and expected rates."""
+"""Text of measured matrices: values, classes of pairs, slow pairs, and expected rates."""
 
 from __future__ import annotations
 

@@ -114,10 +114,11 @@ Legend:
 
 
 def matrix_text(topology: Topology, underline: bool = False) -> str:
-    """Return the matrix with its legends, with tabs between cells, as nvidia-smi prints it.
+    """Return the matrix with its legends, as nvidia-smi prints it, with tabs between columns.
 
-    ``underline``: put the header into the terminal escapes that nvidia-smi always writes. A cell
-    that no source states is ``?``, which the legend then explains. Empty for an empty map.
+    ``underline``: put the header into the terminal escapes that nvidia-smi always writes. A pair
+    of which no source states anything is ``?``, which the legend then explains. Empty for an empty
+    map.
     """
     ends = topology.endpoints
     if not ends:

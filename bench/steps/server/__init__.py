@@ -1,1 +1,1 @@
-"""Measure updates by parameter servers: protocols, formulas, messages, loops, reports."""
+"""Measure training with parameter servers: protocols, formulas, messages, loops, reports."""

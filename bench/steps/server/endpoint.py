@@ -51,7 +51,7 @@ class Kind:
 
 
 def pack_header(kind: int, version: int, nbytes: int, cause: float = 0.0) -> bytes:
-    """Return the header of a message that is sent now."""
+    """Return the header of a message that is sent now; for the parameters see `Message`."""
     return _HEADER.pack(kind, version, nbytes, time.perf_counter(), cause)
 
 
@@ -91,10 +91,16 @@ class Channel(ABC):
 
     @abstractmethod
     def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
-        """Begin to send a copy of ``data`` to each of the peers, without waiting for them."""
+        """Begin to send a copy of ``data`` to each of the peers, without waiting for them.
+
+        ``kind``: see `Kind`. ``version``, ``cause``: see `Message`; ``cause`` is 0 without a push.
+        """
 
     def push(self, peer: int, kind: int, version: int, data: Bytes) -> None:
-        """Send ``data``, whose memory may be used again when this returns."""
+        """Send a message to a peer; the memory of ``data`` may be used again when this returns.
+
+        ``kind`` and ``version``: as for `post`.
+        """
         self.post((peer,), kind, version, data, 0.0)
 
     def close(self) -> None:  # noqa: B027
@@ -121,7 +127,7 @@ class MergedChannel(Channel):
         ranks.lost = processes.lost = self.lost
 
     def poll(self, seconds: float) -> tuple[int, Header] | None:
-        """See `Channel.poll`."""
+        """The sender and header of the next message, or None; see `Channel.poll`."""
         until = time.perf_counter() + seconds
         while True:
             received = self._processes.poll(0.0) or self._ranks.poll(0.0)
@@ -132,12 +138,12 @@ class MergedChannel(Channel):
             self.idle += time.perf_counter() - now
 
     def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
-        """See `Channel.read`."""
+        """Receive the payload of the message that `poll` returned; see `Channel.read`."""
         channel = self._ranks if peer < self._first else self._processes
         return channel.read(peer, nbytes, into)
 
     def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
-        """See `Channel.post`."""
+        """Begin to send a copy of ``data`` to each of the peers, see `Channel.post`."""
         ranks = [peer for peer in peers if peer < self._first]
         processes = [peer for peer in peers if peer >= self._first]
         if ranks:
@@ -242,7 +248,10 @@ class Mailboxes:
 
 
 class ThreadChannel(Channel):
-    """See `Channel`. ``number``: of this server or learner; ``peers``: their mailboxes."""
+    """A channel between servers and learners that are threads of one process; see `Channel`.
+
+    ``number``: of this server or learner; ``peers``: their mailboxes.
+    """
 
     def __init__(self, number: int, mailbox: _Mailbox, peers: Sequence[_Mailbox]) -> None:
         super().__init__()
@@ -254,7 +263,7 @@ class ThreadChannel(Channel):
         self._free = [Semaphore() for _ in peers]
 
     def poll(self, seconds: float) -> tuple[int, Header] | None:
-        """See `Channel.poll`."""
+        """The sender and header of the next message, or None; see `Channel.poll`."""
         if self._finished is not None:
             self._finished.release()
             self._finished = None
@@ -269,23 +278,24 @@ class ThreadChannel(Channel):
         return peer, header
 
     def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
-        """See `Channel.read`. Returns the sender's copy itself, unless ``into`` is given."""
+        """The payload of the message that `poll` returned: the sender's copy, or ``into``."""
         if into is None:
             return self._data
         np.copyto(into, self._data)
         return into
 
     def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
-        """See `Channel.post`."""
+        """Begin to send a copy of ``data`` to each of the peers, see `Channel.post`."""
         header = (kind, version, data.nbytes, time.perf_counter(), cause)
         copy = data.copy()
         for peer in peers:
             self._peers[peer].put((self._number, header, copy, None))
 
     def push(self, peer: int, kind: int, version: int, data: Bytes) -> None:
-        """See `Channel.push`. Waits until the peer has processed the push before.
+        """Send a message, but first wait until the peer has processed the push before.
 
-        Otherwise a learner that does not wait for answers could queue any number of pushes.
+        Otherwise a learner that does not wait for answers could queue any number of pushes. See
+        `Channel.push`.
         """
         self._free[peer].acquire()
         if len(self._copies[peer]) < len(data):
@@ -304,7 +314,7 @@ _TRANSFER_S = 70e-6
 
 
 class MpiChannel(Channel):
-    """See `Channel`. The first ``servers`` ranks of the communicator serve, the others learn.
+    """A channel over MPI; see `Channel`. The first ``servers`` ranks are servers, others learners.
 
     If MPI can continue without a failed rank (ULFM), a learner's rank may be lost. See Bland,
     Bouteiller, Herault, Bosilca, Dongarra: Post-failure recovery of MPI communication capability
@@ -321,7 +331,7 @@ class MpiChannel(Channel):
         self._failed = set[int]()
 
     def poll(self, seconds: float) -> tuple[int, Header] | None:
-        """See `Channel.poll`."""
+        """The sender and header of the next message, or None; see `Channel.poll`."""
         until, nap = time.perf_counter() + seconds, _PROBE_S
         if not self._serves:
             self._check_servers(self._failed)
@@ -338,14 +348,14 @@ class MpiChannel(Channel):
         return source - self._first, unpack_header(self._header)
 
     def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
-        """See `Channel.read`."""
+        """Receive the payload of the message that `poll` returned; see `Channel.read`."""
         data, rank = self._memory(nbytes, into), self._first + peer
         with self._noting_failures():
             _wait([self._comm.Irecv([data, self._mpi.BYTE], rank, _DATA_TAG)])
         return None if rank in self._failed else data
 
     def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
-        """See `Channel.post`."""
+        """Begin to send a copy of ``data`` to each of the peers, see `Channel.post`."""
         data = data.copy()
         header = pack_header(kind, version, data.nbytes, cause)
         for rank in (self._first + peer for peer in peers):
@@ -356,7 +366,7 @@ class MpiChannel(Channel):
         self._test_pending()
 
     def push(self, peer: int, kind: int, version: int, data: Bytes) -> None:
-        """See `Channel.push`."""
+        """Send a message; ``data`` may be used again afterwards, see `Channel.push`."""
         header = pack_header(kind, version, data.nbytes)
         with self._noting_failures():
             _wait(self._send(self._first + peer, header, data))

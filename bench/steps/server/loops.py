@@ -72,7 +72,7 @@ class ServerLog:
 
     @property
     def gradients(self) -> int:
-        """The number of gradients that were received, including those that came too late."""
+        """The number of received gradients, with those of warm-up and those that came too late."""
         return sum(self.staleness.values()) + self.early + self.dropped
 
     @property
@@ -98,7 +98,10 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
 
 
 class ServerLoop:
-    """One server. ``enough``: takes numbers of updates and seconds; True if the run shall end."""
+    """One parameter server: receives gradients, updates its part of the weights, and sends it.
+
+    ``enough``: takes the number of updates so far and seconds; returns True if the run shall end.
+    """
 
     def __init__(
         self,
@@ -154,10 +157,11 @@ class ServerLoop:
         return log
 
     def progress(self) -> dict[str, Any]:
-        """The present progress as a JSON value. Any thread may call this.
+        """How far this server is, as a JSON value. Any thread may call this.
 
-        ``seconds``: until the last update. ``last_push``: for each learner's rank the version of
-        its last gradient, and how long ago it was received; None if it has not pushed yet.
+        ``seconds``: from the start to the last update of the weights. ``last_push``: for each
+        learner's rank the version of its last gradient, and how long ago it was received; None if
+        it has not pushed yet.
         """
         now, updates = time.perf_counter(), list(self.log.updates)
         last_pushes = {
@@ -258,7 +262,7 @@ class ServerLoop:
         self._act(actions)
 
     def _act(self, actions: Actions) -> None:
-        """Update the weights and send them, as the protocol requires."""
+        """Update the weights and send them, as the protocol's ``actions`` require."""
         log, began = self.log, time.perf_counter()
         if actions.update:
             self.shard.update(actions.update)
@@ -395,9 +399,9 @@ class WorkerLoop:
     def _can_begin(self) -> bool:
         """True if the learner can begin a round with the weights that it has.
 
-        If updates cancel, all servers' weights must have the same version, and a new one unless the
-        protocol continues without new weights. Otherwise every server must have answered the last
-        push.
+        If a new version of the weights cancels computations, all servers' weights must have the
+        same version, and a new one unless the protocol continues without new weights. Otherwise
+        every server must have answered the last push.
         """
         if not self._protocol.cancels:
             return not self._due

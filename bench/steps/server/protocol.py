@@ -1,8 +1,9 @@
 """Parameter-server protocols as a state machine that does no input or output.
 
 A learner receives weights, computes a gradient and pushes it with the version of the weights. The
-server decides how many gradients make an update, which computations an update cancels, and when a
-learner is sent new weights (Dutta et al. 2018; Gupta et al. 2016). Versions count updates.
+server decides how many gradients it takes for an update (one change of the weights), which
+computations an update cancels, and when a learner is sent new weights (Dutta et al. 2018; Gupta et
+al. 2016). The version is the number of updates so far.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ PROTOCOLS = ("sync", "k-sync:K", "k-batch-sync:K", "async", "k-async:K", "k-batc
 
 
 class UpdateProtocol(NamedTuple):
-    """A protocol for ``learners`` learners.
+    """A parameter-server protocol for ``learners`` learners.
 
-    ``needed``: the number of gradients of an update. ``cancels``: True if it is synchronous: an
-    update cancels all computations, and all learners start again together. ``repeats``: True if an
-    update may have several gradients of one learner, which does not wait for the others.
+    ``needed``: the number of gradients that the server takes for one update of the weights.
+    ``cancels``: True if it is synchronous: an update cancels all computations, and all learners
+    start again together. ``repeats``: True if an update may have several gradients of one learner,
+    which does not wait for the others.
     """
 
     name: str

@@ -27,7 +27,7 @@ _MOST_DROPPED = 20
 
 
 class ExpectedPace(NamedTuple):
-    """Expected seconds per update. ``bound``: True if this is only an upper bound.
+    """Expected seconds per update of the weights. ``bound``: True if this is only an upper bound.
 
     The bound holds if a computation that has run for a while is expected to end before a new one.
     """
@@ -37,7 +37,11 @@ class ExpectedPace(NamedTuple):
 
 
 def per_update(protocol: UpdateProtocol, law: Compute) -> ExpectedPace | None:
-    """The expected time per update; None if there is no formula, so that it must be simulated."""
+    """The expected time per update of the weights by a formula for this protocol.
+
+    ``law``: the distribution of compute times. None if there is no formula, so that the time must
+    be simulated.
+    """
     p, k = protocol.learners, protocol.needed
     if protocol.cancels and protocol.repeats:
         if law.memoryless:
@@ -66,15 +70,20 @@ def mean_staleness(protocol: UpdateProtocol) -> float:
 
 
 def sync_over_async(learners: int, law: Compute) -> float:
-    """E[T_sync]/E[T_async], times per update: P·E[X_{P:P}]/E[X]; P·H_P for the exponential."""
+    """E[T_sync]/E[T_async]: the synchronous protocol's time per update over the asynchronous one's.
+
+    It is P·E[X_{P:P}]/E[X] for P learners with compute time X; P·H_P for the exponential. ``law``:
+    the distribution of X.
+    """
     return learners * law.smallest(learners, learners) / law.mean
 
 
 class ServiceTimes(NamedTuple):
-    """Seconds of a server's operations, which follow one another, and of a learner's round.
+    """Seconds of a server's operations, which it does one at a time, and of a learner's round.
 
-    ``gradient``, ``update``, ``weights``: to apply a gradient, to make an update, to send weights
-    to a learner. ``round``: overhead of each round of a learner by late timers and messages.
+    ``gradient``, ``update``, ``weights``: to apply a gradient, to update the weights, to send them
+    to a learner. ``round``: what a learner loses in a round (from the begin of one computation to
+    the begin of the next) by timers that fire late, and by messages.
     """
 
     gradient: float = 0.0
@@ -86,9 +95,10 @@ class ServiceTimes(NamedTuple):
 class SimulatedRun:
     """An event-driven simulation of one server and its learners.
 
-    ``updates``: when each update was made. ``staleness``: gradients by their staleness.
-    ``dropped``: gradients that came too late. ``busy``: seconds in which the server worked.
-    ``endless``: True if the simulation was stopped because the server's queue grows for ever.
+    ``updates``: when each update of the weights was made. ``staleness``: gradients by their
+    staleness. ``dropped``: gradients that came after their update. ``busy``: seconds in which the
+    server worked. ``endless``: True if the simulation was stopped because the server's queue grows
+    for ever.
     """
 
     def __init__(
@@ -126,7 +136,7 @@ class SimulatedRun:
             self.endless = self.dropped > most
 
     def per_update(self, warmup: int = 0) -> float:
-        """The mean time per update after the first ``warmup``; infinite if `endless`."""
+        """The mean time per update of the weights after ``warmup`` ones; infinite if `endless`."""
         if self.endless:
             return inf
         first = self.updates[warmup - 1] if warmup else 0.0
@@ -169,8 +179,9 @@ class SimulatedRun:
 class RoundCosts(NamedTuple):
     """Mean seconds of a learner's round in addition to its computing and the server's work.
 
-    ``noticing``: from the sending of weights until the learner begins its next round. ``waking``:
-    how late computations end, because of late timers. ``pushing``: to servers other than this one.
+    A round is from the begin of one computation to the begin of the next. ``noticing``: from the
+    sending of weights until the learner begins its next round. ``waking``: by how much computations
+    end after their time, because timers fire late. ``pushing``: to servers other than this one.
     """
 
     noticing: float

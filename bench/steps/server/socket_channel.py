@@ -107,7 +107,7 @@ class ListeningChannel(Channel):
                     raise RankFailure(f"learner {learner} was lost before it began")
 
     def poll(self, seconds: float) -> tuple[int, Header] | None:
-        """See `Channel.poll`."""
+        """The sender and header of the next message, or None; see `Channel.poll`."""
         until = time.perf_counter() + seconds
         self._select(0.0)
         while not self._headers:
@@ -120,7 +120,7 @@ class ListeningChannel(Channel):
         return connection.learner, header
 
     def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
-        """See `Channel.read`."""
+        """Receive the payload of the message that `poll` returned; see `Channel.read`."""
         data, connection = self._memory(nbytes, into), self._learners[peer]
         try:
             _receive_into(connection.socket, data.data)
@@ -130,7 +130,7 @@ class ListeningChannel(Channel):
         return data
 
     def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
-        """See `Channel.post`."""
+        """Begin to send a copy of ``data`` to each of the peers, see `Channel.post`."""
         data = data.copy()
         header = pack_header(kind, version, data.nbytes, cause)
         for peer in peers:
@@ -225,7 +225,7 @@ class CallingChannel(Channel):
             end.sendall(pack_header(Kind.JOIN, number, 0))
 
     def poll(self, seconds: float) -> tuple[int, Header] | None:
-        """See `Channel.poll`."""
+        """The sender and header of the next message, or None; see `Channel.poll`."""
         ends = {
             end.fileno(): server
             for server, end in enumerate(self._servers)
@@ -242,20 +242,20 @@ class CallingChannel(Channel):
         return server, header
 
     def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
-        """See `Channel.read`."""
+        """Receive the payload of the message that `poll` returned; see `Channel.read`."""
         data = self._memory(nbytes, into)
         with _lost(peer):
             _receive_into(self._servers[peer], data.data)
         return data
 
     def post(self, peers: Peers, kind: int, version: int, data: Bytes, cause: float) -> None:
-        """See `Channel.post`. Servers that have exited are left out."""
+        """Begin to send a copy of ``data`` to each of the servers that have not exited."""
         for peer in peers:
             with suppress(RankFailure):
                 self.push(peer, kind, version, data)
 
     def push(self, peer: int, kind: int, version: int, data: Bytes) -> None:
-        """See `Channel.push`."""
+        """Send a message; ``data`` may be used again afterwards, see `Channel.push`."""
         with _lost(peer):
             self._servers[peer].sendall(pack_header(kind, version, data.nbytes))
             self._servers[peer].sendall(data.data)

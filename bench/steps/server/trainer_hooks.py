@@ -80,7 +80,10 @@ class GradientCoding:
         self._feedback = [] if codec is None else [Feedback(codec, length) for length in lengths]
 
     def encode(self, gradient: Vector, server: int) -> Vector:
-        """Encode one server's part of a gradient. The next call may overwrite the result."""
+        """Compress the part of a gradient that goes to one server, if compression is on.
+
+        ``gradient``: that part. The next call may overwrite the result.
+        """
         return gradient if self._codec is None else self._feedback[server].encode(gradient)
 
     def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
@@ -163,7 +166,10 @@ class OnesTrainer(Trainer):
     """
 
     def gradient_function(self, learner: int) -> GradientFunction:
-        """See `Trainer`. Raises RankFailure for weights that are older than their version."""
+        """A function that returns ones, and checks the weights, see `Trainer.gradient_function`.
+
+        It raises RankFailure for weights that are older than their version.
+        """
         import ml_dtypes
 
         finfo: Any = ml_dtypes.finfo
@@ -181,7 +187,7 @@ class OnesTrainer(Trainer):
         return gradient
 
     def shard(self, part: slice) -> ShardState:
-        """See `Trainer`."""
+        """The state of one server's part of the weights, see `Trainer.shard`."""
         return _MeanShard(np.zeros(part.stop - part.start, self.dtype))
 
 
@@ -214,7 +220,7 @@ class ProblemTrainer(Trainer):
     def report(
         self, shards: Sequence[Any], moments: Sequence[float], alike: bool
     ) -> tuple[Facts, Lines]:
-        """See `Trainer`. Reports the loss curve, and the cost of compression.
+        """The loss curve and the cost of compression, see `Trainer.report`.
 
         With ``alike`` also the distance from the weights of training in one process.
         """
@@ -228,12 +234,12 @@ class ProblemTrainer(Trainer):
         return facts | coding_facts, lines + coding_lines
 
     def gradient_function(self, learner: int) -> GradientFunction:
-        """See `Trainer`. Each gradient uses the learner's next samples."""
+        """The function that computes a learner's gradients, each from its next samples."""
         numbers = count()
         return lambda weights, _: self._shared.gradient(weights, learner, next(numbers))
 
     def shard(self, part: slice) -> RuleShard:
-        """See `Trainer`."""
+        """The state of one server's part of the weights, see `Trainer.shard`."""
         return RuleShard(self._shared.problem.start()[part], self._shared.rule())
 
 
@@ -245,18 +251,18 @@ class RandomTrainer(Trainer):
         self._seed = seed
 
     def gradient_function(self, learner: int) -> GradientFunction:
-        """See `Trainer`."""
+        """A function that returns the same random gradient whenever it is called."""
         random = np.random.default_rng((self._seed, learner))
         gradient = random.standard_normal(self.elements, np.float32)
         return lambda *_: gradient
 
     def shard(self, part: slice) -> RuleShard:
-        """See `Trainer`. The values of the weights have no meaning."""
+        """The state of one server's weights, whose values have no meaning."""
         return RuleShard(np.zeros(part.stop - part.start, np.float32), FixedRate(1.0), False)
 
 
 class RuleShard(ShardState):
-    """A shard whose weights are changed by an update rule."""
+    """A server's part of the weights, changed by an update rule such as gradient descent."""
 
     def __init__(self, weights: Vector, rule: UpdateRule, curve: bool = True) -> None:
         """``curve``: True if weights are kept for the loss curve."""
@@ -269,16 +275,20 @@ class RuleShard(ShardState):
         self._remember()
 
     def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
-        """See `ShardState`. If a gradient's weights are no longer kept, the oldest are used."""
+        """Keep a learner's gradient for the next update of the weights, see `ShardState.apply`.
+
+        If the weights that it was computed from are no longer kept, the oldest are used.
+        """
         read = None
         if self._rule.remembers:
             read = self._earlier[-1 - min(staleness, len(self._earlier) - 1)]
         self._received.append((learner, ReceivedGradient(gradient.copy(), staleness, read)))
 
     def update(self, count: int) -> None:
-        """See `ShardState`. Gradients are added in the order of learners.
+        """Update the weights from the received gradients, added in the order of learners.
 
-        So the result has the same bits, whatever the order in which gradients are received.
+        So the result has the same bits, whatever the order in which gradients are received. See
+        `ShardState.update`.
         """
         self._received.sort(key=lambda entry: entry[0])
         with np.errstate(all="ignore"):  # the loss shows whether training diverges
@@ -290,7 +300,7 @@ class RuleShard(ShardState):
         self._remember()
 
     def to_json(self) -> Any:
-        """The history: pairs of a number of updates and the weights after them in base64."""
+        """The kept weights: pairs of a number of updates and the weights after them in base64."""
         history = [] if self.history is None else self.history.entries
         return [[n, b64encode(weights.tobytes()).decode()] for n, weights in history]
 

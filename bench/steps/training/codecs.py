@@ -31,7 +31,7 @@ ONCE = ("one_shot", "ps", "sharded_ps")
 
 
 class Codec(ABC):
-    """A compression of float32 vectors to bytes and back."""
+    """A compression of gradients: encodes float32 vectors as bytes and decodes them."""
 
     name: str
     adds: str | None = None
@@ -60,16 +60,16 @@ class Cast(Codec):
         self._dtype = dtype(kind)
 
     def nbytes(self, elements: int) -> int:
-        """See `Codec`."""
+        """Bytes of an encoded vector of ``elements`` elements."""
         return elements * self._dtype.itemsize
 
     def encode(self, vector: Vector) -> Wire:
-        """See `Codec`. Elements that are too large for the type become infinite."""
+        """Encode a float32 vector; elements that are too large for the type become infinite."""
         with np.errstate(over="ignore"):
             return vector.astype(self._dtype).view(np.uint8)
 
     def decode(self, wire: Wire, elements: int) -> Vector:
-        """See `Codec`."""
+        """Decode bytes; returns a float32 vector of ``elements`` elements."""
         return wire.view(self._dtype).astype(np.float32)
 
 
@@ -82,11 +82,11 @@ class EightBit(Codec):
     name = "int8"
 
     def nbytes(self, elements: int) -> int:
-        """See `Codec`."""
+        """Bytes of an encoded vector of ``elements`` elements."""
         return elements + 4 * _blocks(elements)
 
     def encode(self, vector: Vector) -> Wire:
-        """See `Codec`."""
+        """Encode a float32 vector; returns the bytes."""
         blocks = _padded(vector)
         with np.errstate(invalid="ignore"):  # a nan makes the scale nan
             scales = np.abs(blocks).max(axis=1) / np.float32(127)
@@ -96,7 +96,7 @@ class EightBit(Codec):
         return np.concatenate([scales.view(np.uint8), levels.view(np.uint8)])
 
     def decode(self, wire: Wire, elements: int) -> Vector:
-        """See `Codec`."""
+        """Decode bytes; returns a float32 vector of ``elements`` elements."""
         scales, levels = np.split(wire, [4 * _blocks(elements)])
         values = _padded(levels.view(np.int8).astype(np.float32))
         with np.errstate(invalid="ignore"):
@@ -112,11 +112,11 @@ class OneBit(Codec):
     name, feedback = "1bit", True
 
     def nbytes(self, elements: int) -> int:
-        """See `Codec`."""
+        """Bytes of an encoded vector of ``elements`` elements."""
         return ceil(elements / 8) + 8 * _blocks(elements)
 
     def encode(self, vector: Vector) -> Wire:
-        """See `Codec`."""
+        """Encode a float32 vector; returns the bytes."""
         blocks, up = _padded(vector), vector >= 0
         above = np.count_nonzero(_padded(up), axis=1)
         below = np.minimum(BLOCK, len(vector) - BLOCK * np.arange(len(blocks))) - above
@@ -128,7 +128,7 @@ class OneBit(Codec):
         return np.concatenate([*(m.view(np.uint8) for m in means), np.packbits(up)])
 
     def decode(self, wire: Wire, elements: int) -> Vector:
-        """See `Codec`."""
+        """Decode bytes; returns a float32 vector of ``elements`` elements."""
         head, bits = np.split(wire, [8 * _blocks(elements)])
         above, below = head.view(np.float32).reshape(2, -1)
         up = _padded(np.unpackbits(bits, count=elements))
@@ -152,11 +152,11 @@ class TopK(Codec):
         return ceil(self._fraction * elements)
 
     def nbytes(self, elements: int) -> int:
-        """See `Codec`: 4 for an index and 4 for a value."""
+        """Bytes of an encoded vector: 4 for the index and 4 for the value of a chosen element."""
         return 8 * self._count(elements)
 
     def encode(self, vector: Vector) -> Wire:
-        """See `Codec`."""
+        """Encode a float32 vector; returns the bytes."""
         first = len(vector) - self._count(len(vector))
         indices = (
             np.argpartition(np.abs(vector), first)[first:] if first < len(vector) else np.arange(0)
@@ -165,7 +165,7 @@ class TopK(Codec):
         return np.concatenate([indices.astype(np.uint32).view(np.uint8), values.view(np.uint8)])
 
     def decode(self, wire: Wire, elements: int) -> Vector:
-        """See `Codec`."""
+        """Decode bytes; returns a float32 vector of ``elements`` elements."""
         indices, values = np.split(wire, [4 * self._count(elements)])
         vector = np.zeros(elements, np.float32)
         vector[indices.view(np.uint32)] = values.view(np.float32)
@@ -211,7 +211,10 @@ def codec(text: str) -> Codec:
 
 
 def suits(codec: Codec, algorithm: str) -> None:
-    """Raise Unsupported if an all-reduce cannot exchange the codes of a codec."""
+    """Raise Unsupported if an all-reduce cannot exchange vectors that a codec encoded.
+
+    Encodings that cannot be added need one that sends each vector to its destination unchanged.
+    """
     if codec.adds is None and algorithm not in ONCE:
         raise Unsupported(
             f"{algorithm} with --compress {codec.name}: it adds on the way, and such codes cannot"

@@ -40,7 +40,7 @@ class ReceivedGradient:
 
 
 class UpdateRule(ABC):
-    """A rule that updates the weights of one shard from gradients."""
+    """A rule that changes the weights of one shard by gradients, such as gradient descent."""
 
     remembers: bool = False
     """Whether it needs the weights from which each gradient was computed."""
@@ -57,7 +57,7 @@ class FixedRate(UpdateRule):
         self._rate = rate
 
     def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
-        """See `UpdateRule`."""
+        """Update the weights in place, see `UpdateRule.__call__`."""
         weights -= weights.dtype.type(self._rate) * mean(gradients)
 
 
@@ -72,7 +72,7 @@ class StalenessRate(UpdateRule):
         self._rate, self._sum, self._count = rate, 0, 0
 
     def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
-        """See `UpdateRule`."""
+        """Update the weights in place, see `UpdateRule.__call__`."""
         self._sum += sum(gradient.staleness for gradient in gradients)
         self._count += len(gradients)
         rate = self._rate / max(1.0, self._sum / self._count)
@@ -95,7 +95,7 @@ class DistanceRate(UpdateRule):
         self._most, self._c = rate, c
 
     def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
-        """See `UpdateRule`."""
+        """Update the weights in place, see `UpdateRule.__call__`."""
         rates = [self._rate(weights, received) for received in gradients]
         if len(set(rates)) == 1:  # so the bits are those of plain descent
             weights -= rates[0] * mean(gradients)
@@ -121,7 +121,7 @@ class Adagrad(UpdateRule):
         self._squares: Vector | None = None
 
     def __call__(self, weights: Vector, gradients: Sequence[ReceivedGradient]) -> None:
-        """See `UpdateRule`."""
+        """Update the weights in place, see `UpdateRule.__call__`."""
         gradient = mean(gradients)
         if self._squares is None:
             self._squares = np.zeros_like(weights)
@@ -148,9 +148,11 @@ RULES: dict[str, Callable[..., UpdateRule]] = {
 
 
 def rule(text: str, rate: float) -> Callable[[], UpdateRule]:
-    """The constructor of a shard's rule: ``fixed``, ``staleness``, ``distance:c=0.5``, ``adagrad``.
+    """A function that makes a rule by which gradients change a shard of the weights.
 
-    ``rate`` is α, α₀ or η_max. Raises Unsupported for an unknown name or a rate of 0 or less.
+    ``text``: ``fixed``, ``staleness``, ``distance:c=0.5`` or ``adagrad``. ``rate``: the learning
+    rate: α of ``fixed`` and ``adagrad``, α₀ of ``staleness``, η_max of ``distance``. Raises
+    Unsupported for an unknown name or a rate of 0 or less.
     """
     if not 0 < rate < float("inf"):
         raise Unsupported(f"--rate {rate:g}: a rate is a number above 0")
@@ -348,7 +350,7 @@ def parts(elements: int, shards: int) -> list[slice]:
 
 @dataclass(frozen=True)
 class SharedProblem:
-    """A problem that ``learners`` learners train. ``rule``: makes the update rule of a shard."""
+    """A problem that ``learners`` learners train. ``rule``: makes the rule that changes a shard."""
 
     problem: TrainingProblem
     rule: Callable[[], UpdateRule]
@@ -383,8 +385,8 @@ History = Sequence[tuple[int, Vector]]
 class WeightHistory:
     """Copies of the weights after some updates; their losses are computed after the training.
 
-    Copies are equally many updates apart. If there are more than ``most`` and the first one, every
-    second copy is dropped.
+    The same number of updates is between any two copies. If there are more than ``most`` and the
+    first one, every second copy is dropped.
     """
 
     def __init__(self, weights: Vector, most: int = 100) -> None:

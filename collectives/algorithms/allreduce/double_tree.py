@@ -52,7 +52,10 @@ def other_tree(n: int) -> list[int]:
 
 
 def downwards(n: int, edges: Sequence[tuple[int, int, int]]) -> Schedule:
-    """Broadcast one chunk from a tree's root, a level per step; ``edges``: see `in_order_tree`."""
+    """Broadcast one chunk from a tree's root, each step one generation of children further.
+
+    ``edges``: the tree, see `in_order_tree`.
+    """
     depth = max((level for level, _, _ in edges), default=0)
     levels = [
         np.array([(c, p) for d, c, p in edges if d == level]) for level in range(1, depth + 1)

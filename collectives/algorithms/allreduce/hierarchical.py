@@ -14,10 +14,11 @@ from collectives.schedule.schedule import Schedule
 
 
 def _levels(dims: Sequence[int], n: int) -> list[tuple[int, list[list[int]], list[int], int]]:
-    """For each level its size, its groups, the first chunk of each group's share, chunks per part.
+    """The groups of ranks of each dimension, from the innermost: (size, groups, offsets, scale).
 
-    Before level i a rank is responsible for a share of n / (d₀…dᵢ₋₁) chunks, which its places in
-    the inner levels determine. The groups of level i cut that share into dᵢ parts.
+    ``offsets``: the first chunk of each group's share; ``scale``: chunks per part of it. Before
+    dimension i a rank is responsible for a share of n / (d₀…dᵢ₋₁) chunks, which its places in
+    the inner dimensions determine. The groups of dimension i cut that share into dᵢ parts.
     """
     levels = []
     inner = 1
@@ -46,7 +47,7 @@ def _share(rank: int, dims: Sequence[int], inner: int, n: int) -> int:
 
 
 def checked_dims(n: int, dims: Sequence[int] | None) -> tuple[int, ...]:
-    """The sizes of the levels, innermost first; without ``dims`` two sizes as equal as possible.
+    """The sizes of nested groups, innermost first; without ``dims`` two as equal as possible.
 
     Raises Unsupported if the product of ``dims`` is not n.
     """
@@ -62,9 +63,10 @@ def checked_dims(n: int, dims: Sequence[int] | None) -> tuple[int, ...]:
 def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
     """2Σ(dᵢ−1) steps; 2(n−1)/n of the vector each way.
 
-    ``dims`` from the innermost level outwards.
+    ``dims``: group sizes dᵢ, innermost first.
 
-    Without ``dims`` there are two levels. Raises Unsupported as `checked_dims` does.
+    Without ``dims`` there are two sizes as equal as possible. Raises Unsupported as `checked_dims`
+    does.
     """
     dims = checked_dims(n, dims)
     levels = _levels(dims, n)

@@ -1,4 +1,4 @@
-"""All-to-all level by level: parts first change group, then place inside the group."""
+"""All-to-all in groups of groups: parts first change group, then place inside the group."""
 
 from collections.abc import Sequence
 
@@ -10,17 +10,17 @@ from collectives.schedule.schedule import Schedule, Step
 
 
 def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
-    """Σ(dᵢ−1) steps, from the outermost level inwards; Σ(dᵢ−1)/dᵢ of a rank's parts each way.
+    """Σ(dᵢ−1) steps, from the largest groups inwards; Σ(dᵢ−1)/dᵢ of a rank's parts each way.
 
-    ``dims`` from the innermost level outwards; without ``dims`` there are two levels of sizes as
-    equal as possible. Raises Unsupported if the product of ``dims`` is not n.
+    ``dims``: sizes of the nested groups, innermost first; without it there are two as equal as
+    possible. Raises Unsupported if the product of ``dims`` is not n.
     """
     sizes = checked_dims(n, dims)
     inner = [int(np.prod(sizes[:level])) for level in range(len(sizes))]
     source, goal = (ranks.ravel() for ranks in np.divmod(np.arange(n * n), n))
 
     def steps(level: int) -> list[Step]:
-        """One step for each distance inside a level."""
+        """One step for each distance between groups of one dimension (``level``: its number)."""
         size, unit = sizes[level], inner[level]
         # The outer levels are done: there a part is at its destination.
         at = source % (unit * size) + goal // (unit * size) * (unit * size)

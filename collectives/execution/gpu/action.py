@@ -164,11 +164,12 @@ class StreamAction(Counted):
             self()
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`: timed by events if iterations begin behind a barrier.
+        """Run n iterations; returns how long each took, by events on the stream.
 
-        Each iteration begins when all ranks' streams have met. All iterations are enqueued before
-        the first may begin. With ``loop`` they run back to back. Only durations are known: CUDA
-        gives float32 milliseconds between two events.
+        Only iterations that begin behind a barrier are timed so, others as by `Action.spans`. Each
+        iteration begins when all ranks' streams have met. All iterations are enqueued before the
+        first may begin. With ``loop`` they run back to back. Only durations are known: CUDA gives
+        float32 milliseconds between two events.
         """
         if start.at or start.slower:
             return super().spans(n, start)
@@ -261,5 +262,5 @@ class StreamAction(Counted):
         return self._elapsed(begin, lane.event(), n) / n
 
     def close(self) -> None:
-        """See `Action.close`: releases graphs and buffers."""
+        """Release graphs and buffers; the action cannot run again."""
         self._graphs, self._bound, self._held = None, [], None

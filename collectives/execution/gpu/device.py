@@ -243,7 +243,7 @@ class Compiler:
         self._binaries: dict[tuple[str, tuple[str, ...], Capability], bytes] = {}
 
     def binary(self, source: str, options: Sequence[str], capability: Capability) -> bytes:
-        """The machine code of a source for a compute capability, or PTX where NVRTC is older.
+        """The compiled CUDA source for a compute capability: a cubin, or PTX where NVRTC is older.
 
         Raises Unavailable, in one line, when it does not compile or there is no NVRTC.
         """
@@ -526,8 +526,8 @@ class GpuDevice:
     def _carve(self, kernel: Kernel) -> None:
         """Set the same split between shared memory and L1 cache for all our kernels.
 
-        A multiprocessor must be idle before its split can change. It never is while a kernel on it
-        waits for one that has still to start.
+        A multiprocessor must be idle before its split can change. If a kernel on it waits for
+        another one that has still to start and needs another split, both wait for ever.
         """
         need = SHARED_BLOCKS * (SHARED_BYTES + self._attribute(_RESERVED))
         percent = -(-100 * need // self._attribute(_SHARED_IN_ALL))

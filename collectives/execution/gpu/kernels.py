@@ -94,7 +94,7 @@ class Kernels:
     def reduce(
         self, out: DeviceArray, first: DeviceArray, sources: list[DeviceArray], op: Op | None
     ) -> list[Call]:
-        """Calls that set ``out`` to ``first`` reduced with all sources, at most 8 in one pass."""
+        """Calls that set ``out`` to ``first`` reduced with all sources, at most 8 in one kernel."""
         kernel = self._kernels_for(out.dtype, op)["reduce"]
         calls: list[Call] = []
         for i in range(0, len(sources), SOURCES):

@@ -20,7 +20,11 @@ _ALIGN = 256
 
 
 def staging_bytes(program: Program, itemsize: int) -> int:
-    """Staging bytes of the step that needs most: messages to be added, or to be written late."""
+    """Staging bytes of the step that needs most.
+
+    Staged are messages that are added to other data, and messages whose target is still read by
+    a send of the same step (``late`` in `Receive`).
+    """
     steps = [
         sum(_room(r.span.size * itemsize) for r in step.receives if _waits(r))
         for step in program.steps
@@ -54,7 +58,7 @@ class Port(Protocol):
 
 @dataclass
 class _Join:
-    """One kernel of a step: ``first`` reduced with all messages into ``span``, in one pass."""
+    """One kernel of a step, which sets ``span`` to ``first`` reduced with all messages."""
 
     span: Span
     first: Span | None
@@ -117,10 +121,10 @@ class _Binder:
 
 
 def _joins(receives: list[Receive], landed: list[DeviceArray]) -> list[_Join]:
-    """The kernels for messages in staging; messages for one slot are handled together.
+    """The kernels for messages in staging; messages to one span of a buffer are handled together.
 
-    A message joins an earlier message's kernel if its slot is the same and no kernel between them
-    touches that slot, so that the order of writes stays as in the program.
+    A message joins an earlier message's kernel if its span is the same and no kernel between them
+    writes to it, so that the order of writes stays as in the program.
     """
     joins: list[_Join] = []
     for receive, message in zip(receives, landed, strict=True):
@@ -139,9 +143,11 @@ def _joins(receives: list[Receive], landed: list[DeviceArray]) -> list[_Join]:
 def bind(
     port: Port, program: Program, buffers: DeviceBuffers, room: DeviceArray, op: Op | None
 ) -> list[Call]:
-    """The calls that run a program once; ``room`` is its staging.
+    """The calls that run a rank's program once.
 
-    Raises Unsupported if the device cannot add the type.
+    ``port``: sends and receives this rank's messages. ``room``: memory for messages before they are
+    added. ``op``: the reduction; None for a collective that only copies. Raises Unsupported if the
+    device cannot add the type.
     """
     binder = _Binder(port, buffers, room, op)
     calls = [call for step in program.steps for call in binder.step(step)]

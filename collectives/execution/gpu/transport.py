@@ -21,10 +21,11 @@ _MOST_SWEPT = 512 << 20
 
 
 class GpuTransport(Transport):
-    """See `Transport` for the methods. All ranks create theirs together, each in its own thread.
+    """The base of transports on GPUs; see `Transport` for the methods.
 
-    ``facts``: facts for the record, in addition to versions and the ranks' GPUs. ``cold``: rotate
-    sets of buffers, so that no iteration finds its operands in the L2 cache.
+    All ranks create theirs together, each in its own thread. ``facts``: facts for the record, in
+    addition to versions and the ranks' GPUs. ``cold``: rotate sets of buffers, so that no iteration
+    finds its operands in the L2 cache.
     """
 
     lane: Lane
@@ -80,11 +81,11 @@ class GpuTransport(Transport):
         self.device.sweep()
 
     def limit(self, call: LibraryCall, n: int = 5) -> float | None:
-        """See `Transport.limit`: measured by copies, if all ranks use one GPU.
+        """The shortest time that memory allows: measured by copies, if all ranks use one GPU.
 
         All ranks copy at once, as plans do. Each copies as many bytes as the largest buffer of any
         rank. A copy reads and writes each byte once at the same speed, so reading alone or writing
-        alone takes half as long.
+        alone takes half as long. See `Transport.limit`.
         """
         if self.meet is None or len(set(self.facts["uuids"])) > 1:
             return None
@@ -103,14 +104,20 @@ class GpuTransport(Transport):
         return sum(needed) / 2 * seconds / (self.world.size * nbytes)
 
     def copy_rate(self, nbytes: int, n: int) -> float | None:
-        """See `Transport.copy_rate`; also None if streams cannot wait for each other."""
+        """Bytes per second of the fastest of n copies inside this rank's GPU, or None.
+
+        It is None, too, if streams cannot wait for each other. See `Transport.copy_rate`.
+        """
         if self.meet is None:
             return None
         arrays = [self.device.allocate(nbytes) for _ in range(2)]
         return nbytes / max(float(np.min(self._copied(arrays, nbytes, n, self.meet))), 1e-9)
 
     def _copied(self, arrays: list[Any], nbytes: int, n: int, meet: list[Call]) -> Floats:
-        """Seconds of each of n copies from the first array to the second, on all ranks at once."""
+        """Seconds of each of ``n`` copies from the first array to the second, on all ranks at once.
+
+        ``nbytes``: of a copy. ``meet``: calls that let all ranks' streams wait for each other.
+        """
         device, lane = self.device, self.lane
         begin, end = (array.address for array in arrays)
         self.world.barrier()

@@ -1,1 +1,1 @@
-"""The transport and world for ranks that are threads of one process."""
+"""Ranks that are threads of one process: their `World` (control messages) and their transport."""

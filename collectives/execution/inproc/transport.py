@@ -26,7 +26,7 @@ from collectives.schedule.ops import Op
 
 
 class InprocTransport(Transport):
-    """See `Transport` for the methods."""
+    """The transport for ranks that are threads of one process; see `Transport` for the methods."""
 
     name = "inproc"
 
@@ -38,12 +38,12 @@ class InprocTransport(Transport):
         return host_memory(nbytes)
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """See `Transport.prepare`."""
+        """Bind one rank's program to its buffers, see `Transport.prepare`."""
         return _InprocAction(self._world, program, buffers, op)
 
 
 class _InprocAction(Action):
-    """A program over views and queues; see `Action` for the methods."""
+    """A rank's program over slices of its buffers and queues to other threads; see `Action`."""
 
     def __init__(
         self, world: InprocWorld, program: Program, buffers: Buffers, op: Op | None

@@ -58,7 +58,10 @@ class Mailbox:
 
 
 class InprocWorld:
-    """One rank's view of a world of threads; see `World` for the methods."""
+    """All ranks of a run that are threads of one process, seen from one rank.
+
+    See `World` for the methods.
+    """
 
     name = "inproc"
 
@@ -78,20 +81,20 @@ class InprocWorld:
         return everyone
 
     def broadcast(self, value: Json, root: int = 0) -> Json:
-        """See `World.broadcast`."""
+        """The root's value, on every rank."""
         return json.loads(str(self.exchange(json.dumps(value))[root]))
 
     def gather(self, value: Json) -> list[Json]:
-        """See `World.gather`."""
+        """Every rank's value, in rank order, on every rank."""
         return [json.loads(str(text)) for text in self.exchange(json.dumps(value))]
 
     def collect(self, value: Json) -> list[Json]:
-        """See `World.collect`."""
+        """Every rank's value, in rank order, on rank 0; an empty list on other ranks."""
         everyone = self.exchange(json.dumps(value))
         return [] if self.rank else [json.loads(str(text)) for text in everyone]
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
-        """See `World.combine`."""
+        """Reduce all ranks' arrays elementwise, or take rank 0's; every rank gets the result."""
         stack = np.stack([np.asarray(v) for v in self.exchange(values.copy())])
         if how == "rank0":
             return np.asarray(stack[0])
@@ -101,32 +104,38 @@ class InprocWorld:
         return np.asarray(ufunc.reduce(stack, axis=0))
 
     def barrier(self) -> None:
-        """See `World.barrier`; RankFailure when the deadline passes or another rank failed."""
+        """Return when every rank has called this.
+
+        Raises RankFailure when the deadline passes or another rank failed.
+        """
         try:
             self.shared.barrier.wait(self.shared.deadline)
         except threading.BrokenBarrierError:
             raise RankFailure(f"rank {self.rank} waited at a barrier in vain") from None
 
     def rest(self) -> None:
-        """See `World.rest`: a thread that waits sleeps."""
+        """Return when every rank has called this; a thread that waits sleeps."""
         self.barrier()
 
     def send(self, peer: int, values: NDArray[np.float64]) -> None:
-        """See `World.send`."""
+        """Send a few numbers to a rank, which must `receive` as many."""
         self.shared.words.put(self.rank, peer, values.copy())
 
     def receive(self, peer: int, into: NDArray[np.float64]) -> None:
-        """See `World.receive`; RankFailure when the deadline passes or another rank failed."""
+        """Wait for the numbers that rank ``peer`` sends, and write them to ``into``.
+
+        Raises RankFailure when the deadline passes or another rank failed.
+        """
         into[:] = cast("NDArray[np.float64]", self.shared.words.get(peer, self.rank, self.rank))
 
     def alarm(self, value: Json) -> None:
-        """See `World.alarm`."""
+        """Send a message to all other ranks without waiting for them."""
         for rank, queue in enumerate(self.shared.alarms):
             if rank != self.rank:
                 queue.put((self.rank, json.dumps(value)))
 
     def alarms(self) -> list[tuple[int, Json]]:
-        """See `World.alarms`."""
+        """The alarms of other ranks since the last call, as (rank, message)."""
         alarms: list[tuple[int, Json]] = []
         with suppress(Empty):
             while True:
@@ -135,7 +144,7 @@ class InprocWorld:
         return alarms
 
     def once(self, make: Callable[[], T]) -> T:
-        """See `World.once`. All ranks raise what rank 0 raises."""
+        """The result of ``make``, which rank 0 calls for all. All ranks raise what it raises."""
         results: list[T] = []
         error: BusbarError | None = None
         if self.rank == 0:
@@ -150,10 +159,10 @@ class InprocWorld:
         return result[0]
 
     def threads(self) -> None:
-        """See `World.threads`: None without MPI."""
+        """None: threads of one process use no MPI."""
 
     def split(self, color: int, key: int) -> InprocWorld:
-        """See `World.split`."""
+        """The ranks with the same ``color``, ordered by ``key``. All ranks call this."""
         everyone = self.gather([color, key])
         members = sorted((k, rank) for rank, (c, k) in enumerate(everyone) if c == color)
         first = members[0][1]
@@ -165,12 +174,12 @@ class InprocWorld:
         return InprocWorld([rank for _, rank in members].index(self.rank), group)
 
     def abort(self, status: int) -> None:
-        """See `World.abort`: the other threads end at their next exchange."""
+        """Let the other threads end at their next exchange, see `World.abort`."""
         self.shared.abort()
 
 
 class _Shared:
-    """State that the threads of a world share."""
+    """What the threads of one run share: barrier, mailboxes, and the progress of each rank."""
 
     def __init__(self, size: int, deadline: float, parent: _Shared | None = None) -> None:
         self.size, self.deadline = size, deadline

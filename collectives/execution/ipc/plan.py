@@ -134,10 +134,11 @@ class StagingArea:
 
     @classmethod
     def of(cls, works: Sequence[Work], slots: int, nteams: int, itemsize: int) -> StagingArea:
-        """Lay out the staging of a rank's works. Each team has a fixed part of every slot.
+        """Lay out the staging memory of a rank's passes. Each team has a fixed part of every slot.
 
-        Teams do not wait for each other, so the part does not depend on a pass's size: otherwise a
-        later pass could overwrite what a slower team has still in staging.
+        A team is a block of threads. Teams do not wait for each other, so the part does not depend
+        on a pass's size: otherwise a later pass could overwrite what a slower team has still in
+        staging.
         """
         most = [0] * slots
         for work in works:
@@ -153,16 +154,19 @@ class StagingArea:
 
 
 def part(size: int, nteams: int, itemsize: int) -> int:
-    """Elements of a team's part of a pass; `pass_part` in pass.cuh computes the same."""
+    """Elements of a pass (a copy or reduction) that each of ``nteams`` blocks does.
+
+    `pass_part` in pass.cuh computes the same.
+    """
     per, each = PACK // itemsize, -(-size // nteams)
     return -(-each // per) * per
 
 
 def teams(graph: DependenceGraph, itemsize: int, most: int) -> int:
-    """Number of teams (blocks) of a rank: enough for its largest pass, and at most ``most``.
+    """Number of blocks of a rank: enough for its largest copy or reduction, at most ``most``.
 
-    If passes do not cover equal pieces, a team's part of one pass may depend on another team's part
-    of the pass before. Then one team does everything.
+    If the passes do not cover equal pieces, a block's part of one pass may depend on another
+    block's part of the pass before. Then one block does everything.
     """
     if not graph.aligned:
         return 1
@@ -345,6 +349,6 @@ class WatchedLane(Lane):
         super().__init__(device, world, check=watch.look, give_up=watch.stop, deadline=2 * deadline)
 
     def wait(self, expected: float = 0.0) -> None:
-        """See `Lane.wait`; also raises if a plan gave up."""
+        """Wait for the stream, see `Lane.wait`; also raises if a plan gave up."""
         super().wait(expected)
         self._watched.settle()

@@ -59,12 +59,13 @@ MOST_RANKS = 64
 
 
 class IpcTransport(GpuTransport):
-    """See `Transport` for the methods; `prepare` is called by all ranks together.
+    """The transport for GPUs of one node that access each other's memory (`shm` for GPUs).
 
-    ``graph``: launch captured graphs. ``cold``: see `GpuTransport`. ``blocks``: most blocks of a
-    rank, 0 for as many as are resident. ``rotated``: a pass reads the next rank's data first, so
-    that ranks read from different GPUs; otherwise rank 0's first, so that sums of floats have the
-    same bits on all ranks. ``deadline``: seconds that a rank waits for another before it gives up.
+    See `Transport` for the methods; `prepare` is called by all ranks together. ``graph``: launch
+    captured graphs. ``cold``: see `GpuTransport`. ``blocks``: most blocks of a rank, 0 for as many
+    as are resident. ``rotated``: a reduction reads the next rank's data first, so that ranks read
+    from different GPUs; otherwise rank 0's first, so that sums of floats have the same bits on all
+    ranks. ``deadline``: seconds that a rank waits for another before it gives up.
 
     Memory is allocated while no rank runs a plan. Threads that share a GPU need hardware queues of
     their own (CUDA_DEVICE_MAX_CONNECTIONS), so that a launch is not queued behind the one that
@@ -171,13 +172,19 @@ class IpcTransport(GpuTransport):
         self.device.sweep()
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Bytes for late messages, for a plan's words, and for rounding to pages."""
+        """Bytes for staged messages, for a plan's control words, and for rounding to pages.
+
+        Messages are staged if their target is still read by a send of the same step.
+        """
         buffers = sum(program.elements.values()) * itemsize
         each = program.late() * itemsize + 6 * PAGE
         return self.rotation(buffers) + self.turns(buffers) * each
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """See `Transport.prepare`. All ranks call this together. Divides averages itself."""
+        """Bind one rank's program to its buffers; all ranks call this together.
+
+        The action divides averages itself. See `Transport.prepare`.
+        """
         device_buffers: Any = buffers
         sets: list[Any] = self.sets(device_buffers)
         bound = [PeerBinding.plan(self, program, each, op) for each in sets]
@@ -196,7 +203,10 @@ class IpcTransport(GpuTransport):
         )
 
     def worksharing(self, call: LibraryCall) -> Action:
-        """See `Transport.worksharing`. All ranks call this together. Divides averages itself."""
+        """Bind a collective whose work all ranks share; all ranks call this together.
+
+        The action divides averages itself. See `Transport.worksharing`.
+        """
         device_buffers: Any = call.buffers
         bound, graphs = zip(
             *(
@@ -211,7 +221,7 @@ class IpcTransport(GpuTransport):
 
     @property
     def meet(self) -> list[Call]:
-        """See `GpuTransport.meet`: one launch of one block."""
+        """Calls that let all ranks' streams wait for each other: one launch of one block."""
         return self._meeting.calls
 
     def kernels(self, dtype: np.dtype[Any], op: Op | None, average: bool = False) -> PassKernels:
@@ -301,10 +311,7 @@ def _resident(everyone: list[Json], uuid: str) -> int:
 
 
 def adds_all_at_once(graph: DependenceGraph) -> bool:
-    """True if every pass that adds has all ranks' contributions, so that its sum is final.
-
-    Such a pass has as many sources as there are ranks.
-    """
+    """True if each reduction has all ranks' contributions as sources, so that its sum is final."""
     nranks = len(graph.works)
     sources = {len(work.sources) for works in graph.works for work in works}
     return nranks > 1 and sources <= {1, nranks}
@@ -326,7 +333,7 @@ class PeerBinding:
     def plan(
         cls, transport: IpcTransport, program: Program, buffers: Buffers, op: Op | None
     ) -> PeerBinding:
-        """Bind a rank's program. A last call divides an average unless the passes already do."""
+        """Bind a rank's program to buffers. A last call divides an average unless reductions do."""
 
         def graph_of(everyone: list[Json]) -> DependenceGraph:
             programs = [read_placed_program(one) for one in everyone]
@@ -414,7 +421,7 @@ class PeerBinding:
         return addresses
 
     def _build(self, graph: DependenceGraph, op: Op | None, average: bool = False) -> list[Call]:
-        """The calls that enqueue one iteration; ``average``: its passes divide their sums."""
+        """The calls that enqueue one iteration; ``average``: its reductions divide their sums."""
         transport, size = self._transport, self._dtype.itemsize
         world, rank = transport.world, transport.world.rank
         nteams = teams(graph, size, transport.most_teams)

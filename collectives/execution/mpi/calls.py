@@ -186,7 +186,7 @@ class PersistentCalls(CallList):
         self._requests, self._steps = requests, steps
 
     def traced(self, tell: Tell) -> None:
-        """See `Action.traced`."""
+        """Run once, and call ``tell`` with each message, see `Action.traced`."""
         if not self._steps:
             self()
             return
@@ -245,12 +245,12 @@ class NativeCalls(PersistentCalls):
         self._world, self._timed, self._handles, self._rows = world, timed, handles, rows
 
     def __call__(self) -> None:
-        """See `Action.__call__`. Raises RankFailure if MPI reports an error."""
+        """Run the operation once. Raises RankFailure if MPI reports an error."""
         self._runs += 1
         self._guarded(self._timed.run)
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`."""
+        """Run n iterations; returns when each began and ended, see `Action.spans`."""
         if not start.by_host_clock:
             return super().spans(n, start)
         self._runs += n
@@ -258,11 +258,11 @@ class NativeCalls(PersistentCalls):
         return Spans(*self._guarded(lambda: self._timed.spans(n, *how)))
 
     def begun(self) -> int:
-        """See `Action.begun`."""
+        """The number of iterations begun so far, see `Action.begun`."""
         return self._timed.begun()
 
     def waiting(self) -> int | None:
-        """See `Action.waiting`."""
+        """The rank whose message this rank waits for, or None; see `Action.waiting`."""
         peer = self._timed.waiting()
         return None if peer < 0 else peer
 

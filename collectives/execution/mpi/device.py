@@ -60,7 +60,7 @@ class _Message(NamedTuple):
 
 
 class MpiDeviceTransport(GpuTransport):
-    """See `Transport` for the methods.
+    """The transport that sends GPUs' memory by MPI; see `Transport` for the methods.
 
     ``aware``: pass device memory to MPI; otherwise messages are staged in pinned host memory.
     """
@@ -92,7 +92,7 @@ class MpiDeviceTransport(GpuTransport):
         return staging_bytes(program, itemsize)
 
     def prepare(self, program: Program, buffers: Any, op: Op | None) -> _DeviceAction:
-        """See `Transport.prepare`."""
+        """Bind one rank's program to its buffers, see `Transport.prepare`."""
         itemsize = next(iter(buffers.values())).itemsize
         self._requests, self._moved = [], [0, 0]
         room = self.device.allocate(staging_bytes(program, itemsize))
@@ -164,15 +164,18 @@ class MpiDeviceTransport(GpuTransport):
     # -- methods of `Port`
 
     def send(self, view: DeviceArray, peer: int) -> _Message:
-        """See `collectives.execution.gpu.program.Port`."""
+        """Prepare a message to another rank, see `Port.send`."""
         return self._message(view, peer, sends=True)
 
     def receive(self, view: DeviceArray, peer: int) -> _Message:
-        """See `collectives.execution.gpu.program.Port`."""
+        """Prepare a message from another rank, see `Port.receive`."""
         return self._message(view, peer, sends=False)
 
     def _message(self, view: DeviceArray, peer: int, *, sends: bool) -> _Message:
-        """The requests of a message's pieces, which both ends cut alike, and its copy."""
+        """The requests of a message, one for each piece, and its copy if it is staged on the host.
+
+        Both ends cut messages alike.
+        """
         self._moved[not sends] += view.nbytes
         memory: Any = view.view(np.uint8)
         copy = None
@@ -192,7 +195,7 @@ class MpiDeviceTransport(GpuTransport):
         return _Message(requests, copy if sends else None, None if sends else copy)
 
     def exchange(self, messages: list[_Message]) -> Call:
-        """See `collectives.execution.gpu.program.Port`."""
+        """A call that exchanges prepared messages by persistent requests, see `Port.exchange`."""
         self._tags.clear()
         before = [m.before for m in messages if m.before is not None]
         after = [m.after for m in messages if m.after is not None]

@@ -76,7 +76,11 @@ class Segments:
         return {} if self == DEFAULT else remark
 
     def staging(self, program: Program, itemsize: int, near: Collection[int] = ()) -> int:
-        """Bytes of staging for late messages and, unless from ``near``, for those to be added."""
+        """Bytes of staging for messages that cannot be received into their target.
+
+        These are messages whose target a send of the same step still reads, and messages that are
+        added, unless they come from a rank in ``near``.
+        """
         most = self.nbytes * self.in_flight or sys.maxsize
         return sum(
             r.span.size * itemsize if r.late else min(most, r.span.size * itemsize)
@@ -90,7 +94,10 @@ DEFAULT = Segments()
 
 
 class MpiTransport(Transport):
-    """See `Transport` for the methods. ``reached``: allocate windows, for put and get."""
+    """The transport that sends host memory by MPI; see `Transport` for the methods.
+
+    ``reached``: allocate windows (MPI_Win), for put and get.
+    """
 
     name = "mpi"
     has_library = True
@@ -116,11 +123,11 @@ class MpiTransport(Transport):
             self._windows.trim()
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Bytes of staging for messages that are late or to be added."""
+        """Bytes of staging for messages that are added, or whose target the step's sends read."""
         return self._segments.staging(program, itemsize)
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """See `Transport.prepare`."""
+        """Bind one rank's program to its buffers, see `Transport.prepare`."""
         binder = Binder(self._world, self._segments, buffers, op)
         steps = binder.steps(program)
         calls = [call for step in steps for call in step.calls]
@@ -130,7 +137,7 @@ class MpiTransport(Transport):
         return action
 
     def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
-        """See `Transport.one_sided`."""
+        """Bind a program of one step as MPI_Put or MPI_Get, see `Transport.one_sided`."""
         if self._windows is None:
             return super().one_sided(program, buffers, how)
         return one_sided(self._world, self._windows, program, buffers, how)
@@ -190,7 +197,7 @@ class StepWork:
     """The calls of a step by phase; ``messages`` are started together.
 
     ``pulls`` and ``streams`` run while messages travel, ``adds`` after their arrival. ``late``
-    calls change memory that the step's own messages read.
+    calls write memory that the step's own sends read, so they run after these.
     """
 
     step: ProgramStep

@@ -82,7 +82,7 @@ class ReachedMemory:
 def one_sided(
     world: MpiWorld, windows: ReachedMemory, program: Program, buffers: Buffers, how: OneSidedAccess
 ) -> PersistentCalls:
-    """See `collectives.execution.transport.Transport.one_sided`."""
+    """Bind a program of one step as MPI_Put or MPI_Get, see `Transport.one_sided`."""
     reaching, kind = OneSidedProgram(world, program, how), world.mpi.BYTE
     exposed = buffers[reaching.exposed]
     window, offset = windows.locate(exposed)

@@ -1,4 +1,4 @@
-"""The world of the ranks in MPI_COMM_WORLD, or in a part of it."""
+"""The ranks in MPI_COMM_WORLD, or in a part of it, and control messages between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_S = 0.3  # seconds for the launcher to read a rank's last output
 
 
 class MpiWorld:
-    """See `World` for the methods.
+    """All MPI ranks of a run, seen from one of them; see `World` for the methods.
 
     Raises Unavailable where there is no MPI, and Unsupported as `busbar.mpi.start_mpi` does and
     where ranks have different thread levels.
@@ -35,10 +35,10 @@ class MpiWorld:
     def __init__(
         self, comm: Any = None, *, threads: str | None = None, needed: str = NEEDED
     ) -> None:
-        """``comm``: a communicator of this world's ranks; default MPI_COMM_WORLD.
+        """Duplicate a communicator of these ranks; ``comm``: default MPI_COMM_WORLD.
 
-        ``threads``, ``needed``: the thread level to request, and the lowest that is enough, if MPI
-        has not started yet.
+        ``threads``, ``needed``: the MPI thread level to request, and the lowest that is enough, if
+        MPI has not started yet.
         """
         self.mpi, self._level = start_mpi(threads, needed)
         if comm is None:
@@ -62,7 +62,7 @@ class MpiWorld:
         return tuple(order[int(x)] for x in leaders)
 
     def broadcast(self, value: Json, root: int = 0) -> Json:
-        """See `World.broadcast`."""
+        """The root's value, on every rank."""
         text = json.dumps(value).encode() if self.rank == root else b""
         size = np.array([len(text)], np.int64)
         self.comm.Bcast(size, root=root)
@@ -71,11 +71,11 @@ class MpiWorld:
         return json.loads(data.decode())
 
     def gather(self, value: Json) -> list[Json]:
-        """See `World.gather`."""
+        """Every rank's value, in rank order, on every rank."""
         return self._gathered(value, self.size, self.comm.Allgather, self.comm.Allgatherv)
 
     def collect(self, value: Json) -> list[Json]:
-        """See `World.collect`."""
+        """Every rank's value, in rank order, on rank 0; an empty list on other ranks."""
         count = self.size if self.rank == 0 else 0
         return self._gathered(value, count, self.comm.Gather, self.comm.Gatherv)
 
@@ -91,7 +91,7 @@ class MpiWorld:
         return [json.loads(data[a:b].decode()) for a, b in pairwise(edges)]
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
-        """See `World.combine`."""
+        """Reduce all ranks' arrays elementwise, or take rank 0's; every rank gets the result."""
         result: NDArray[np.float64] = np.array(values)
         if how == "rank0":
             self.comm.Bcast(result, root=0)
@@ -104,31 +104,31 @@ class MpiWorld:
         return result
 
     def barrier(self) -> None:
-        """See `World.barrier`."""
+        """Return when every rank has called this."""
         self.comm.Barrier()
 
     def rest(self) -> None:
-        """See `World.rest`."""
+        """Return when every rank has called this; sleep meanwhile."""
         here = self.comm.Ibarrier()
         while not here.Test():
             time.sleep(_REST_S)
 
     def send(self, peer: int, values: NDArray[np.float64]) -> None:
-        """See `World.send`."""
+        """Send a few numbers to a rank, which must `receive` as many."""
         self.comm.Send(values, peer)
 
     def receive(self, peer: int, into: NDArray[np.float64]) -> None:
-        """See `World.receive`."""
+        """Wait for the numbers that rank ``peer`` sends."""
         self.comm.Recv(into, peer)
 
     def alarm(self, value: Json) -> None:
-        """See `World.alarm`."""
+        """Send a message to all other ranks without waiting for them."""
         data = json.dumps(value).encode()
         others = (rank for rank in range(self.size) if rank != self.rank)
         self._told += [self._alarm.Isend([data, self.mpi.BYTE], rank) for rank in others]
 
     def alarms(self) -> list[tuple[int, Json]]:
-        """See `World.alarms`."""
+        """The alarms of other ranks since the last call, as (rank, message)."""
         messages: list[tuple[int, Json]] = []
         status = self.mpi.Status()
         while self._alarm.Iprobe(status=status):
@@ -138,15 +138,15 @@ class MpiWorld:
         return messages
 
     def once(self, make: Callable[[], T]) -> T:
-        """See `World.once`: every rank is a process of its own."""
+        """The result of ``make``, which every rank calls, because each is a process of its own."""
         return make()
 
     def threads(self) -> ThreadLevel:
-        """See `World.threads`."""
+        """The thread level that MPI provides."""
         return self._level
 
     def split(self, color: int, key: int) -> MpiWorld:
-        """See `World.split`."""
+        """The ranks with the same ``color``, ordered by ``key``. All ranks call this."""
         comm = self.comm.Split(color, key)
         try:
             return self._subworld(comm)
@@ -154,13 +154,13 @@ class MpiWorld:
             comm.Free()  # the world has duplicates of it
 
     def _subworld(self, comm: Any) -> MpiWorld:
-        """A world of some of these ranks, with the same thread level."""
+        """The ranks of ``comm``, some of these ranks, with the same thread level."""
         world = MpiWorld(comm)
         world._level = self._level
         return world
 
     def survivors(self) -> MpiWorld:
-        """A world of the remaining ranks; this one if all are left, or if failures are fatal.
+        """The remaining ranks after a failure; this object if all are left or failures are fatal.
 
         All remaining ranks call this together. If `goes_on`, MPI reports failed ranks (ULFM), and
         its other calls work among the remaining ranks.
@@ -175,7 +175,7 @@ class MpiWorld:
         return os.environ.get(_TOLERANT) == "1"
 
     def close(self) -> None:
-        """Free the communicators of this world. All its ranks call this together.
+        """Free this object's communicators. All its ranks call this together.
 
         An MPI library has a limited number of communicators (MPICH about 2,000).
         """
@@ -183,7 +183,7 @@ class MpiWorld:
         self._alarm.Free()
 
     def abort(self, status: int) -> None:
-        """See `World.abort`."""
+        """End every rank at once with an exit status, see `World.abort`."""
         # After an abort a launcher discards output that it has not read.
         time.sleep(_READ_S)
         self.mpi.COMM_WORLD.Abort(status)
@@ -209,10 +209,10 @@ class MpiWorld:
 
 
 def _check_levels(mpi: Any, level: ThreadLevel) -> None:
-    """Raise Unsupported on all ranks if their thread levels differ, before any collective.
+    """Raise Unsupported on all ranks if their MPI thread levels differ, before any collective.
 
-    MPICH chooses its collectives by the level, so ranks with different levels crash or hang.
-    Messages between two ranks are the same on every level.
+    MPICH chooses its collectives by the thread level, so ranks with different levels crash or hang.
+    Messages between two ranks are the same at every level.
     """
     comm, mine = mpi.COMM_WORLD, np.array([mpi.Query_thread()], np.int64)
     rank, size = comm.Get_rank(), comm.Get_size()

@@ -91,12 +91,12 @@ def join(world: World, nccl: Any, where: str) -> Any:
 
 
 class NcclTransport(GpuTransport):
-    """See `Transport` for the methods; all ranks call `prepare` and `library` together.
+    """The transport that uses NCCL; see `Transport` for the methods.
 
-    ``graph``: replay plans from captured graphs. ``cold``: let sets of buffers take turns, so that
-    no iteration finds its operands in the L2 cache.
-    ``compare``: measure also what graph and eager iterations take without a gate. ``log``: what
-    NCCL writes its choices to. Raises Unavailable when a communicator cannot be made.
+    All ranks call `prepare` and `library` together. ``graph``: replay plans from captured graphs.
+    ``cold``: let sets of buffers take turns, so that no iteration finds its operands in the L2
+    cache. ``compare``: measure also what graph and eager iterations take without a gate. ``log``:
+    what NCCL writes its choices to. Raises Unavailable when a communicator cannot be made.
     """
 
     name = "nccl"
@@ -139,7 +139,7 @@ class NcclTransport(GpuTransport):
 
     @property
     def meet(self) -> list[Call]:
-        """See `GpuTransport.meet`: an all-reduce of one element."""
+        """Calls that let all ranks' streams wait for each other: an all-reduce of one element."""
         at, stream = self._word.address, self.lane.stream.ptr
         return [self.queued(lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream))]
 
@@ -152,7 +152,7 @@ class NcclTransport(GpuTransport):
         return QueuedCall(call, _ENTRIES_BETWEEN_NODES if between else _ENTRIES, _ENTRIES)
 
     def send(self, view: DeviceArray, peer: int) -> Call:
-        """See `collectives.execution.gpu.program.Port`.
+        """Prepare a message to another rank, see `Port.send`.
 
         Messages are sent as bytes, whatever the element type.
         """
@@ -160,12 +160,12 @@ class NcclTransport(GpuTransport):
         return partial(self.comm.send, view.address, view.nbytes, BYTES, peer, stream)
 
     def receive(self, view: DeviceArray, peer: int) -> Call:
-        """See `collectives.execution.gpu.program.Port`."""
+        """Prepare a message from another rank, see `Port.receive`."""
         stream = self.lane.stream.ptr
         return partial(self.comm.recv, view.address, view.nbytes, BYTES, peer, stream)
 
     def exchange(self, messages: list[Call]) -> Call:
-        """See `collectives.execution.gpu.program.Port`: one group."""
+        """A call that exchanges the prepared messages as one NCCL group; see `Port.exchange`."""
         return self.queued(partial(self._group, messages))
 
     def _group(self, messages: list[Call]) -> None:
@@ -181,7 +181,7 @@ class NcclTransport(GpuTransport):
         return staging_bytes(program, itemsize) + self.rotation(own)
 
     def prepare(self, program: Program, buffers: Any, op: Op | None) -> StreamAction:
-        """See `Transport.prepare`."""
+        """Bind one rank's program to its buffers, see `Transport.prepare`."""
         itemsize = next(iter(buffers.values())).itemsize
         room = self.device.allocate(staging_bytes(program, itemsize))
         sets = self.sets(buffers)

@@ -58,7 +58,7 @@ def place_cores(
 
 
 def set_affinity(affinity: str, local_rank: int, nlocal: int) -> list[int]:
-    """Pin this process (or thread) and return its cores. Call it before memory is first touched."""
+    """Pin this process (or thread) and return its cores. Call it before memory is first used."""
     nodes = list(numa_nodes().values())
     cores = place_cores(affinity, local_rank, nlocal, cores_here(), nodes)
     os.sched_setaffinity(0, cores)

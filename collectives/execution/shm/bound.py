@@ -145,31 +145,32 @@ class Bound(Action):
         return self.counts.into(self.rank) - self._before[1]
 
     def __call__(self) -> None:
-        """See `Action.__call__`. Raises RankFailure if another rank is lost."""
+        """Run the operation once. Raises RankFailure if another rank is lost."""
         self.transport.guarded(self._built.plan.run)
 
     def traced(self, tell: Tell) -> None:
-        """See `Action.traced`: traces accesses to other ranks' memory, and messages in mailboxes.
+        """Run once, and call ``tell`` with each access to other ranks' memory and mailbox message.
 
-        Their ``step`` is the number of the pass in this rank's plan.
+        Their ``step`` is the number of the copy or reduction in this rank's plan. See
+        `Action.traced`.
         """
         accesses = self.transport.guarded(self._built.plan.traced)
         for load, peer, nbytes, step, begin, end in accesses:
             tell(TracedMessage("from" if load else "to", peer, nbytes, step, begin, end))
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`."""
+        """Run n iterations; returns when each began and ended, see `Action.spans`."""
         if not start.by_host_clock:
             return super().spans(n, start)
         plan, how = self._built.plan, (start.at, start.loop, start.slower)
         return Spans(*self.transport.guarded(lambda: plan.spans(n, *how)))
 
     def begun(self) -> int:
-        """See `Action.begun`."""
+        """The number of iterations begun so far, see `Action.begun`."""
         return self._built.plan.begun()
 
     def close(self) -> None:
-        """See `Action.close`: releases all mappings."""
+        """Release all mappings; the action cannot run again."""
         del self._built, self.segments, self.counts
 
     # -- for the plans in `pass_plans`
@@ -191,7 +192,10 @@ class Bound(Action):
 
 
 class BoundProgram(Bound):
-    """A rank's program. Each pass is done by one of the ranks that its move connects."""
+    """A rank's program bound to shared buffers.
+
+    Each move between two ranks is one copy or reduction, done by one of them.
+    """
 
     def __init__(
         self, transport: HostTransport, program: Program, buffers: Buffers, op: Op | None

@@ -38,8 +38,9 @@ _MIXED = 0.8
 class DependenceGraph:
     """Every rank's passes in order, the tasks it waits for before it leaves, and its staging slots.
 
-    ``aligned``: any two places are equal or do not overlap, so the passes can be run window by
-    window. ``order``: all ranks' passes in an order in which one process could run them.
+    A pass is a copy or a reduction of some elements by one rank (`Work`). ``aligned``: any two
+    places are equal or do not overlap, so the passes can be run window by window. ``order``: all
+    ranks' passes in an order in which one process could run them.
     """
 
     works: tuple[tuple[Work, ...], ...]
@@ -113,7 +114,11 @@ _Entry = tuple[_When, Work]
 
 
 def _works(tasks: list[Task], nranks: int) -> tuple[list[_Entry], list[int]]:
-    """Passes in order. A late task becomes two passes, over a staging slot of its step."""
+    """All tasks' copies and reductions in order, and the number of staging slots of each rank.
+
+    A ``late`` task, whose target others of its step still read, becomes two: into staging, and
+    from there to the target.
+    """
     entries: list[_Entry] = []
     slots = [0] * nranks
     used: dict[tuple[int, int], int] = defaultdict(int)
@@ -157,10 +162,11 @@ def _put(entries: list[_Entry]) -> list[Work]:
 
 
 def _least_busy(entries: list[_Entry], nranks: int, scratch: Scratch | None) -> list[Work]:
-    """The passes with all messages put, or all got: the choice whose busiest rank moves less.
+    """The copies and reductions with all messages put, or all got: whichever is the less work.
 
-    With ``scratch`` passes are fused if possible. Then each message may be put or got separately,
-    if that reduces the cost much; the cost weights data that moves between cores.
+    The work is that of the busiest rank. With ``scratch`` passes are fused if possible. Then each
+    message may be put or got separately, if that reduces the cost much; the cost weights data that
+    moves between cores.
     """
     ways = [_put(entries), [work for _, work in entries]]
     if scratch is None:
@@ -254,7 +260,7 @@ class _Order:
 
 
 def mark_cold(works: Sequence[Work]) -> None:
-    """Mark targets that only one pass touches in an iteration: they need no place in a cache."""
+    """Mark targets that only one pass reads or writes in an iteration; no cache need keep them."""
     touched = Counter(p for work in works for p in set(work.places))
     for work in works:
         private = {t for t in work.targets if t.segment != STAGE and t not in work.sources}

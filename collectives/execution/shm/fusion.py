@@ -1,4 +1,4 @@
-"""Fuses passes of one rank: data is added or loaded once, and stored to all targets.
+"""Fuses copies and reductions of one rank: data is loaded or added once, and stored to all targets.
 
 A rank that adds a chunk and then stores the sum to others does both in one pass, block by block,
 while the block is in its registers or first-level cache. The sum is then not read again. The same
@@ -19,7 +19,7 @@ Scratch = Callable[[Place], bool]
 
 
 class _Fuser:
-    """Appends passes in order; fuses a copy with an earlier pass of its rank if possible."""
+    """Appends copies and reductions in order; fuses a copy with an earlier pass of its rank."""
 
     def __init__(self) -> None:
         self.works: list[Work] = []

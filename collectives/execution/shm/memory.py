@@ -40,7 +40,7 @@ class Segment:
 
 
 def _mapped(fd: int, nbytes: int, fresh: bool) -> Bytes:
-    """Map a file, in huge pages if possible. If it is ``fresh``, its pages are touched here."""
+    """Map a file, in huge pages if possible. If it is ``fresh``, write its pages here first."""
     from native import _core
 
     return np.frombuffer(memoryview(_core.Mapping(fd, nbytes, fresh)), np.uint8)
@@ -60,7 +60,7 @@ class Memory:
         self._count = 0
 
     def allocate(self, nbytes: int) -> Segment:
-        """Allocate zeroed memory, first touched here so that it lies near this rank.
+        """Allocate zeroed memory; this rank writes it first, so that it lies on its NUMA node.
 
         Raises Unavailable if the kernel gives none.
         """

@@ -1,7 +1,7 @@
-"""Chooses ordinary or non-temporal stores: a plan's own passes are timed with each choice.
+"""Chooses ordinary or non-temporal stores: a plan's own copies are timed with each choice.
 
 A non-temporal store does not read the line before writing it, but leaves nothing in the cache.
-Which matters more depends on machine, size, ranks and passes (docs/shared-memory.md).
+Which matters more depends on machine, size, ranks and schedule (docs/shared-memory.md).
 
 All kinds are timed in turn, in at most five rounds. A kind with more non-temporal stores is chosen
 only if it needs less than 0.95 of the time in each round; the trial ends with the first round in
@@ -135,10 +135,10 @@ def _tried(
 
 
 def _best(rounds: Sequence[Sequence[float]], enough: int = _ROUNDS) -> int | None:
-    """The number of the kind of stores to use; None if more rounds are needed, five at most.
+    """Which kind of stores to use, as its index in a round; None if more rounds are needed.
 
     ``rounds``: for each round the seconds of each kind, from the fewest non-temporal stores to the
-    most. ``enough``: how many rounds decide.
+    most. A kind needs to be faster in each of ``enough`` rounds than one with fewer such stores.
     """
     best = 0
     for kind in range(1, len(rounds[0])):

@@ -1,6 +1,7 @@
 """All ranks' programs as one ordered list of tasks over places in shared memory, and passes.
 
-A task becomes one pass (two if it is late): its targets become the reduction of its sources.
+A task becomes one pass over memory, which sets its targets to the reduction of its sources. It
+becomes two, with staging between them, if other tasks of its step still read its target.
 Executing the tasks in order would be correct. `collectives.execution.shm.dependences` finds out
 which passes may overlap.
 """
@@ -36,11 +37,12 @@ class Place(NamedTuple):
 
 @dataclass(eq=False)
 class Work:
-    """A pass of ``rank`` over ``size`` elements, and its waits: (peer, task number).
+    """A pass: ``rank`` sets ``targets`` to the reduction of ``sources``, ``size`` elements each.
 
-    ``published``: another rank waits for it. ``cold``: targets that no other pass reads or writes
-    in an iteration, so that they need no place in a cache. ``stage``: higher than the stage of
-    every pass of another rank that it waits for; stage s of window w is done in round w + s.
+    ``waits``: the tasks that must be done before, as (peer, task number). ``published``: another
+    rank waits for this pass. ``cold``: targets that no other pass reads or writes in an iteration,
+    so that they need no place in a cache. ``stage``: higher than the stage of every pass of another
+    rank that it waits for; stage s of window w is done in round w + s.
     """
 
     rank: int
@@ -166,7 +168,10 @@ def read_placed_program(what: Json) -> PlacedProgram:
 
 @dataclass
 class _Sum:
-    """Receives of one step into one span, joined into one pass over all their messages."""
+    """Receives of one step into one span, to be added together.
+
+    ``late``: the step's sends still read the span.
+    """
 
     other: Place | None
     late: bool
@@ -209,8 +214,9 @@ class _Reader:
 def ordered(programs: Sequence[PlacedProgram]) -> list[Task]:
     """The tasks of all ranks' programs in an order in which one process could run them.
 
-    Phases of a step: copies before it (0), late messages staged (1, by `dependences`), other
-    receives (2), late ones (3), copies after it (4).
+    Phases of a step: copies before it (0); messages into staging whose target the step's sends
+    still read (1, by `dependences`); other receives (2); from that staging to the targets (3);
+    copies after it (4).
     """
     reader = _Reader(programs)
     for program in programs:

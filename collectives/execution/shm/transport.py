@@ -57,12 +57,13 @@ def why_not() -> str:
 
 
 class ShmTransport(Transport):
-    """See `Transport` for the methods; `prepare` is called by all ranks together.
+    """The transport for processes of one node that map each other's buffers.
 
-    ``memory`` is ``memfd``, ``windows`` (MPI-3), or ``auto`` for windows if memfd fails.
-    ``deadline``: seconds that a rank waits for another before it gives up. Raises Unsupported if
-    the ranks are on several nodes, Unavailable if memory cannot be shared or a rank has no native
-    extension; both on all ranks.
+    See `Transport` for the methods; `prepare` is called by all ranks together. ``memory`` is
+    ``memfd``, ``windows`` (MPI-3), or ``auto`` for windows if memfd fails. ``deadline``: seconds
+    that a rank waits for another before it gives up. Raises Unsupported if the ranks are on several
+    nodes, Unavailable if memory cannot be shared or a rank has no native extension; both on all
+    ranks.
     """
 
     name = "shm"
@@ -139,7 +140,7 @@ class ShmTransport(Transport):
         return array
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
-        """Allocate memory that every rank of the node maps, first touched by this rank.
+        """Allocate memory that every rank of the node maps; this rank writes it first.
 
         Its offset in its pages differs from other ranks' buffers and from the one before.
         """
@@ -153,13 +154,14 @@ class ShmTransport(Transport):
         self.memory.trim()
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """See `Transport.prepare`. All ranks call this together."""
+        """Bind one rank's program to its buffers; all ranks call this together."""
         return BoundProgram(self, program, buffers, op)
 
     def one_sided(self, program: Program, buffers: Buffers, how: OneSidedAccess) -> Action:
-        """See `Transport.one_sided`: stores into, or loads from, memory that both ranks map.
+        """Bind a program of one step as stores into, or loads from, memory that both ranks map.
 
-        The other rank is not notified; to read what was put, it waits for a barrier.
+        The other rank is not notified; to read what was put, it waits for a barrier. See
+        `Transport.one_sided`.
         """
         reaching = OneSidedProgram(self.world, program, how)
         exposed, description = buffers[reaching.exposed], None
@@ -179,11 +181,14 @@ class ShmTransport(Transport):
         return CallList(calls * reaching.times, *reaching.moved(exposed.itemsize))
 
     def worksharing(self, call: LibraryCall) -> Action:
-        """See `Transport.worksharing`. All ranks call this together."""
+        """Bind a collective whose work all ranks share; all ranks call this together."""
         return WorkSharing(self, call)
 
     def limit(self, call: LibraryCall, n: int = 5) -> float:
-        """See `Transport.limit`: by the passes of work sharing, each over its rank's own memory."""
+        """The shortest time that memory allows, see `Transport.limit`.
+
+        Each rank does the copies and reductions of work sharing, but over its own memory.
+        """
         sweep = OwnSweep(call, self)
 
         def seconds(stream: bool) -> float:

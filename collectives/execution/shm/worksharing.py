@@ -46,7 +46,7 @@ def ends(places: Mapping[Buffer, tuple[int, int]]) -> Json:
 
 
 def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> DependenceGraph:
-    """The passes of a collective, cut and divided among as many processes as ranks.
+    """The copies and reductions of a collective, cut and divided among as many processes as ranks.
 
     ``everyone``: the message of each rank, by `ends`. Every process waits until all ranks have
     entered, and leaves when all passes are done.
@@ -85,7 +85,7 @@ def traffic(graph: DependenceGraph, rank: int) -> tuple[int, int]:
 
 
 def _passes(layout: Layout, elements: Elements, where: Where) -> Iterable[Work]:
-    """One pass for every part that any rank needs, not yet assigned to a rank."""
+    """One copy or reduction for every part that any rank needs, not yet assigned to a rank."""
     nparts = layout.spec.parts(layout.nranks)
     sizes = np.broadcast_to(np.asarray(elements, np.int64), nparts).tolist()
     by_buffer: dict[Buffer, list[list[Place]]] = {}
@@ -158,7 +158,7 @@ def over_own_memory(graph: DependenceGraph, scale: int, in_place: bool) -> Depen
 
 
 def _own_memory(transport: HostTransport, nbytes: int) -> Array:
-    """Memory for one rank, which other ranks need not ask for; its pages are touched here."""
+    """Memory for one rank, which other ranks need not ask for; this rank writes its pages first."""
     if transport.memory.collective:
         return np.ones(nbytes, np.uint8)
     return transport.allocate(nbytes)
@@ -239,13 +239,16 @@ class WorkSharing(Bound):
         return self.with_best_stores(graph, lambda work: work.cold, build)
 
     def __call__(self) -> None:
-        """See `Action.__call__`. Raises RankFailure if another rank is lost."""
+        """Run the operation once. Raises RankFailure if another rank is lost."""
         super().__call__()
         if self._mean:
             scale(self._call.buffers[Buffer.OUT], self.transport.world.size)
 
     def spans(self, n: int, start: Start) -> Spans:
-        """See `Action.spans`. Timed from Python if an average is divided here."""
+        """Run n iterations; returns when each began and ended, see `Action.spans`.
+
+        They are timed from Python if an average is divided here.
+        """
         return spans_from_python(self, n, start) if self._mean else super().spans(n, start)
 
     @property

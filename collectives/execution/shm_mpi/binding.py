@@ -71,7 +71,10 @@ class HostBinder(Binder):
         self.shared_sent = 0
 
     def steps(self, program: Program) -> list[BoundStep]:
-        """See `Binder.steps`; the last step ends when this host's ranks have read everything."""
+        """The calls of each step; the last step ends when this host's ranks have read everything.
+
+        See `Binder.steps`.
+        """
         steps = super().steps(program)
         if self._unread:
             steps[-1].calls.extend(self._until_read(self._unread))

@@ -26,10 +26,11 @@ from collectives.schedule.ops import Op
 
 
 class ShmMpiTransport(Transport):
-    """See `Transport` for the methods; all but `allocate` are called by all ranks together.
+    """The transport that uses shared memory on a node and MPI between nodes.
 
-    Raises Unavailable, on all ranks, if a host has no memory that its ranks share, or a rank has no
-    native extension.
+    See `Transport` for the methods; all but `allocate` are called by all ranks together. Raises
+    Unavailable, on all ranks, if a host has no memory that its ranks share, or a rank has no native
+    extension.
     """
 
     name = "shm+mpi"
@@ -58,15 +59,18 @@ class ShmMpiTransport(Transport):
         return self._host.allocate(nbytes)
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Bytes of staging: for late messages, and for messages over MPI that are to be added."""
+        """Bytes of staging for messages whose target the step's sends read, or added from MPI."""
         return self._segments.staging(program, itemsize, self._members)
 
     def trim(self) -> None:
-        """See `Transport.trim`."""
+        """Free memory that is no longer used, see `Transport.trim`."""
         self._host.trim()
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """See `Transport.prepare`. Raises Unsupported for an element type without kernels."""
+        """Bind one rank's program to its buffers; all ranks call this together.
+
+        Raises Unsupported for an element type without kernels.
+        """
         type_number(buffers[Buffer.OUT].dtype)
         near, held = self._neighbours(program, buffers)
         binder = HostBinder(self._world, self._segments, buffers, op, near)
