@@ -102,7 +102,7 @@ class QualifyCommand(Command):
         "--hostfile FILE  the hosts, one a line", alternatives="hosts", title="hosts"
     )
     hosts: str | None = option(
-        "--hosts A,B,C  the hosts by name, such as node[001-128,200]", alternatives="hosts"
+        "--hosts --host A,B,C  the hosts by name, such as node[001-128,200]", alternatives="hosts"
     )
     racks: Path | None = option("--racks FILE  the racks, in lines HOST RACK (default: found)")
     launcher: str | None = option(
