@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     typed = words_asked()
     words = list(argv) if typed is None else typed
     if words[:1] == ["help"]:
-        words = [*words[1:], "--help"]
+        words = words[1:] if typed is not None else [*words[1:], "--help"]
     if words == ["version"]:
         words = ["--version"]
     name = words[0] if words else ""
