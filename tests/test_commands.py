@@ -59,6 +59,7 @@ COMMANDS: dict[str, str] = {
     "collectives simulate ring -n 8 --machine dgx1": "collectives",
     "collectives export ring -c allreduce -n 16": "collectives",
     "reports show RUN": "reports",
+    "reports help": "reports",
     "reports md RUN": "reports",
     "reports warmup RUN": "reports",
     "reports import RUN --format csv": "reports",
@@ -149,6 +150,12 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["recipe", "slurm", "allreduce"], "a command follows after --, as in: -- allreduce"),
     (["allreduce", "--placement", "otu"], "did you mean out?"),
     (["help", "alreduce"], "did you mean allreduce?"),
+    (["reports", "show", "RUN", "--html"], "did you mean python -m reports html?"),
+    (
+        ["allreduce", "--out", "p.html", "--ranks", "2"],
+        "from records busbar reports html makes the page",
+    ),
+    (["qualify", "--host", "a,b,a", "--dry-run"], "--hosts: a is named twice; name each host once"),
 )
 LACKING = (
     ("matplotlib", "reports plot RUN --out FOLDER"),
