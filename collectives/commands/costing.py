@@ -129,10 +129,10 @@ def _sizes(options: CostCommand) -> list[int]:
 
 
 _LEGEND = (
-    "Volumes are in units of the collective's own total n. rounds: messages in a",
+    "Volumes are in units of the collective's own total N. rounds: messages in a",
     "row when a port carries one at a time each way; out, in, reductions: the",
     "busiest rank's. port: the sum over steps of what the busiest port carries, both",
-    "ways at once; of all-reduce 2n(P-1) for ps, P times the 2n(P-1)/P of a ring.",
+    "ways at once; of all-reduce 2N(P-1) for ps, P times the 2N(P-1)/P of a ring.",
     "Lower bounds: Chan et al. 2007, for such ports.",
 )
 

@@ -1,7 +1,7 @@
-"""The textbook's comparison of parameter server and ring over P and n, measured and predicted.
+"""The textbook's comparison of parameter server and ring over P and N, measured and predicted.
 
-A parameter server's port carries 2n(P−1) bytes, which grows with P. A ring rank's port carries
-2n(P−1)/P each way, which hardly grows (Patarasuk, Yuan 2009). The same holds for a parameter server
+A parameter server's port carries 2N(P−1) bytes, which grows with P. A ring rank's port carries
+2N(P−1)/P each way, which hardly grows (Patarasuk, Yuan 2009). The same holds for a parameter server
 that is sharded over all ranks. The schedules' own counts are given with these formulas, and each
 measured curve with a curve of the textbook's shape at the measured rate.
 
@@ -208,7 +208,7 @@ def _nodes(row: Measurement) -> int:
 
 
 ALGORITHMS = tuple(VOLUMES)
-FORMULAS = {"ps": "2n(P-1)", "ring": "2n(P-1)/P", "sharded_ps": "2n(P-1)/P"}
+FORMULAS = {"ps": "2N(P-1)", "ring": "2N(P-1)/P", "sharded_ps": "2N(P-1)/P"}
 Predict = Callable[[str, int, Sequence[int]], Sequence[float | None]]
 Measured = Mapping[tuple[str, int, int], Sequence[Measurement]]
 """Rows by algorithm, ranks and size; several where it was measured several times."""

@@ -87,8 +87,8 @@ def _tables(comparison: LawComparison, width: int) -> list[RenderedTable]:
         columns: list[Column] = [
             ("ranks", "right", [str(c.ranks) for c in cells]),
             ("size", "right", [format_size(c.size) for c in cells]),
-            (formula, "right", [f"{c.volume:.4g}n" for c in cells]),
-            ("counted", "right", [f"{c.counted:.4g}n" for c in cells]),
+            (formula, "right", [f"{c.volume:.4g}N" for c in cells]),
+            ("counted", "right", [f"{c.counted:.4g}N" for c in cells]),
             ("measured", "right", [format_digits(c.measured, format_seconds) for c in cells]),
             ("law, fitted", "right", [format_digits(c.over_ranks, format_seconds) for c in cells]),
             ("predicted", "right", [format_digits(c.predicted, format_seconds) for c in cells]),

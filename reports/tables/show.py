@@ -268,8 +268,8 @@ def share_of_limit(row: Measurement) -> float | None:
 
 
 def _of_size(nbytes: int | None, row: Measurement) -> str:
-    """Bytes in units of the size, such as ``1.5n``."""
-    return "" if nbytes is None or not row.size else f"{nbytes / row.size:.4g}n"
+    """Bytes in units of the size, such as ``1.5N``."""
+    return "" if nbytes is None or not row.size else f"{nbytes / row.size:.4g}N"
 
 
 def _energy(row: Measurement) -> float | None:

@@ -381,7 +381,7 @@ def _law(collective: str, ranks: int, names: Sequence[str]) -> list[str]:
     """A line on parameter server against ring, if both were measured: the table counts each way."""
     if collective != "allreduce" or ranks < 2 or not {"ps", "ring"} <= set(names):
         return []
-    server, ring = (f"{FORMULAS[n]} = {VOLUMES[n](ranks):.4g}n" for n in ("ps", "ring"))
+    server, ring = (f"{FORMULAS[n]} = {VOLUMES[n](ranks):.4g}N" for n in ("ps", "ring"))
     return [
         "",
         f"busiest port of ps: {server}, all received, then all sent; of ring: {ring}",

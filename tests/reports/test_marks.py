@@ -83,7 +83,7 @@ def test_bytes_by_port_stand_beside_the_times() -> None:
     assert [name in head for name in ("port out", "port in", "links")] == [True] * 3
     ring = next(line for line in lines if " ring " in line).split()
     library = next(line for line in lines if " library " in line)
-    assert ring[ring.index("1.5n") :][:3] == ["1.5n", "3n", "6n"] and "n  " not in library[90:100]
+    assert ring[ring.index("1.5N") :][:3] == ["1.5N", "3N", "6N"] and "N  " not in library[90:100]
 
 
 def test_ranks_per_core_in_words() -> None:

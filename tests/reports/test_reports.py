@@ -74,7 +74,7 @@ def test_server_and_ring_have_the_law_below_their_bytes() -> None:
         allreduce(name, 8, 2**20, timed((1e-3,) * 8, **moved)) for name in ("ring", "ps", "tree")
     ]
     said = " ".join(line.removeprefix("# ") for line in _lines(rows))
-    assert "2n(P-1) = 14n" in said and "2n(P-1)/P = 1.75n" in said and "P = 8 times" in said
+    assert "2N(P-1) = 14N" in said and "2N(P-1)/P = 1.75N" in said and "P = 8 times" in said
     assert "P = 8 times" not in " ".join(_lines(rows[1:]))
 
 

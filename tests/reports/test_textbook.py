@@ -188,7 +188,7 @@ def test_without_runs_it_predicts(tmp_path: Path) -> None:
     target = tmp_path / "model.svg"
     out, err = cli("model", "-n", "2-4", "-b", "1M", "-e", "8M", "--out", target)
     rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["4"]]
-    assert [row[2:4] for row in rows] == [["6n", "6n"]] * 2 + [["1.5n", "1.5n"]] * 4
+    assert [row[2:4] for row in rows] == [["6N", "6N"]] * 2 + [["1.5N", "1.5N"]] * 4
     assert "verdict" not in out and "law" not in out  # nothing was measured
     assert "12.5 GB/s" in err and "<svg" in target.read_text(encoding="utf-8")
 
@@ -198,8 +198,8 @@ def test_measured_stands_next_to_predicted(tmp_path: Path, monkeypatch: pytest.M
     run, fit = saved(tmp_path / "r.jsonl", _textbook()), _fit(tmp_path / "fit.json")
     monkeypatch.setenv("COLUMNS", "120")
     out = cli("model", run, "--fit", fit).out
-    (row,) = [x.split() for x in out.splitlines() if x.split()[:3] == ["8", "16M", "14n"]]
-    assert row[3] == "14n" and row[4:6] == ["235", "ms"] and row[-2:] == ["7.00x", "7.00x"]
+    (row,) = [x.split() for x in out.splitlines() if x.split()[:3] == ["8", "16M", "14N"]]
+    assert row[3] == "14N" and row[4:6] == ["235", "ms"] and row[-2:] == ["7.00x", "7.00x"]
 
 
 def test_what_was_not_measured_has_no_table(tmp_path: Path) -> None:
