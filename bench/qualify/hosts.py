@@ -22,7 +22,7 @@ def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     Raises Unsupported for an invalid host name, a name that occurs twice, no hosts, and too many.
     """
     if len(hosts) > MOST_HOSTS:
-        raise Unsupported(f"{len(hosts):,} hosts; a campaign has at most {MOST_HOSTS:,}")
+        raise Unsupported(f"{len(hosts):,} hosts; a run has at most {MOST_HOSTS:,}")
     names: dict[str, None] = {}
     for name, where in hosts:
         if not _NAME.fullmatch(name):
