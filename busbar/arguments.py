@@ -153,14 +153,16 @@ class Parser(argparse.ArgumentParser):
 
     It has ``--version``, accepts no abbreviations, prints only on the launcher's rank 0, and
     supports completion in a shell (`busbar.completion`). For the hints of its errors it may know
-    the commands that the first word can name (``commands``), and that another program's command
-    line follows after ``--`` (``runs_command``).
+    the commands that the first word can name (``commands``), what to suggest for an option that is
+    called as a command is (``beside``), and that another program's command line follows after
+    ``--`` (``runs_command``).
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **more})
         self._negative_number_matcher = _NEGATIVE
         self.commands: Sequence[str] = ()
+        self.beside: Mapping[str, str] = {}
         self.runs_command = False
         self._words: list[str] = []
         self._left: list[str] = []
@@ -260,7 +262,9 @@ class Parser(argparse.ArgumentParser):
             for flag, action in self._option_string_actions.items()
             if flag.startswith("--") and action.help != argparse.SUPPRESS
         ]
-        meant = _meant(wrong[2:].partition("=")[0], known, "--") if wrong else ""
+        word = wrong[2:].partition("=")[0]
+        other = self.beside.get(word)
+        meant = f"; did you mean {other}?" if other else _meant(word, known, "--") if word else ""
         command = next((word for word in self._left if word in self.commands), "")
         if command:
             rest = [word for word in self._left if word != command]

@@ -37,7 +37,7 @@ ROOMS = ("topology", "collectives", "reports")
 #: All commands except the benchmarks: a summary, and where the command is defined.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "topology": ("map a machine, check it, pick GPUs", "topology.commands:TABLE"),
-    "collectives": ("see, prove, cost and simulate", "collectives.commands:TABLE"),
+    "collectives": ("see, prove, cost and simulate schedules", "collectives.commands:TABLE"),
     "reports": ("show, compare and draw what was measured", "reports.commands:TABLE"),
     "cluster": ("run a command on emulated hosts and links", "bench.cluster.main:TABLE"),
     "qualify": (
@@ -58,13 +58,23 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "doctor": ("what is installed, what is missing, what to do", "bench.cli.doctor:DoctorCommand"),
 }
 
+# The commands under each heading of ``--help``; the heading without names has all others.
+_HEADINGS: Mapping[str, tuple[str, ...]] = {
+    "Set up": ("doctor", "recipe"),
+    "Measure a collective": (),
+    "Measure more": ("pt2pt", "step", "tune", "ab", "selfcheck"),
+    "Read results": ("reports",),
+    "Machines and clusters": ("topology", "qualify", "cluster"),
+    "Algorithms": ("collectives",),
+}
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the command that the first word names and return its exit status."""
     typed = words_asked()
     words = list(argv) if typed is None else typed
     if words[:1] == ["help"]:
-        words = [*words[1:], "--help"]
+        words = words[1:] if typed is not None else [*words[1:], "--help"]
     if words == ["version"]:
         words = ["--version"]
     name = words[0] if words else ""
@@ -119,8 +129,11 @@ def _elsewhere(word: str, benchmarks: Sequence[str]) -> dict[str, str]:
 def _about(words: Sequence[str]) -> int:
     from busbar.commands import list_commands
 
-    lines = ["Begin with busbar doctor, then busbar allreduce.", ""]
-    lines += [f"  {name:<16}{about}" for name, (about, _) in COMMANDS.items()]
-    lines += load("bench.cli.main:listing")()
-    names = [*COMMANDS, *load("bench.cli.main:commands")()]
-    return list_commands("busbar", "COMMAND", lines, names, words)
+    abouts: dict[str, str] = load("bench.cli.main:summaries")()
+    abouts |= {name: about for name, (about, _) in COMMANDS.items()}
+    grouped = {name for names in _HEADINGS.values() for name in names}
+    lines = ["Begin with busbar doctor, then busbar allreduce."]
+    for heading, names in _HEADINGS.items():
+        listed = names or [name for name in abouts if name not in grouped]
+        lines += ["", f"{heading}:", *(f"  {name:<16}{abouts[name]}" for name in listed)]
+    return list_commands("busbar", "COMMAND", lines, list(abouts), words)

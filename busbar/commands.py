@@ -34,12 +34,17 @@ class Command(OptionGroup):
 
     @classmethod
     def start(
-        cls, name: str, argv: Sequence[str], commands: Sequence[str] = (), **more: Any
+        cls,
+        name: str,
+        argv: Sequence[str],
+        commands: Sequence[str] = (),
+        beside: Mapping[str, str] | None = None,
+        **more: Any,
     ) -> int:
         """Run the command with the words ``argv``; returns the exit status. Raises `BusbarError`.
 
         ``name``: as after ``python -m``. ``commands``: further first words for shell completion.
-        ``more``: values of fields that are no options.
+        ``beside``: see `Parser`. ``more``: values of fields that are no options.
         """
         raw = "\n" in (cls.EPILOG or "")
         parser = cls.make_parser(
@@ -52,6 +57,7 @@ class Command(OptionGroup):
         if commands:
             completing(parser, argv, commands)
             parser.commands = commands
+        parser.beside = beside or {}
         return cls.parse(argv, parser, **more).run()
 
 
@@ -102,7 +108,10 @@ class CommandTable(NamedTuple):
     def start(self, name: str, argv: Sequence[str]) -> int:
         """Run the command that the first word names; see `Command.start`."""
         if argv and argv[0] in self.entries:
-            return self.load(argv[0]).start(f"{name} {argv[0]}", argv[1:])
+            beside = {one: f"{program(name)} {one}" for one in self.entries}
+            return self.load(argv[0]).start(f"{name} {argv[0]}", argv[1:], beside=beside)
+        if argv[:1] == ["help"]:
+            return self.start(name, [*argv[1:], "--help"])
         if self.default:
             return self.load("").start(name, argv, list(self.entries))
         if argv and not argv[0].startswith("-"):

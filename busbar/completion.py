@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 # Set by argcomplete's shell function; and set here before argcomplete runs and calls our parsers.
 _ASKED, _AT_WORK = "_ARGCOMPLETE", "_BUSBAR_COMPLETES"
+_DRAWN = (".html", ".pdf", ".png", ".svg")
 
 
 def words() -> list[str] | None:
@@ -45,11 +46,26 @@ def completing(
     autocomplete(parser, always_complete_options="long")
 
 
-def offer(action: object, names: Iterable[str]) -> None:
-    """Let a shell complete an option's value, which is one or more of ``names`` with commas."""
+def offer(action: object, names: Iterable[str] | Callable[[str], Iterable[str]]) -> None:
+    """Let a shell complete an option's value, which is one or more of ``names`` with commas.
+
+    ``names`` may also be a function from the beginning of the value to its possible values.
+    """
 
     def completer(prefix: str, **_: object) -> list[str]:
-        before, comma, _word = prefix.rpartition(",")
-        return [f"{before}{comma}{name}" for name in names]
+        return list(names(prefix)) if callable(names) else behind_commas(prefix, names)
 
     vars(action)["completer"] = completer  # the attribute that argcomplete reads
+
+
+def behind_commas(prefix: str, names: Iterable[str]) -> list[str]:
+    """Each name in place of what follows the last comma of ``prefix``."""
+    before, comma, _word = prefix.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names]
+
+
+def run_files(prefix: str) -> list[str]:
+    """The files that begin like this and may hold rows: all but figures and pages."""
+    from argcomplete.completers import FilesCompleter
+
+    return [name for name in FilesCompleter()(prefix) if not name.endswith(_DRAWN)]

@@ -46,8 +46,9 @@ def option(
     value; whole numbers, numbers and paths need none.
 
     ``more``: keywords of argparse's ``add_argument``; lists become tuples. Also ``title``: the
-    title of the group that begins with this option; ``completes``: names that a shell offers for
-    the value; ``alternatives``: a common name for options that exclude each other.
+    title of the group that begins with this option; ``completes``: what a shell offers for the
+    value (see `busbar.completion.offer`); ``alternatives``: a common name for options that exclude
+    each other.
     """
     return field(default=default, metadata={"text": text, "type": parse, **more})
 

@@ -11,12 +11,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from bench.cli.main import names
+from bench.cli.main import commands, names
 from bench.options.options import ALL
 from busbar import errors, process, status
 from busbar.cli import COMMANDS as DOORS
@@ -59,6 +60,7 @@ COMMANDS: dict[str, str] = {
     "collectives simulate ring -n 8 --machine dgx1": "collectives",
     "collectives export ring -c allreduce -n 16": "collectives",
     "reports show RUN": "reports",
+    "reports help": "reports",
     "reports md RUN": "reports",
     "reports warmup RUN": "reports",
     "reports import RUN --format csv": "reports",
@@ -153,6 +155,12 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["recipe", "slurm", "allreduce"], "a command follows after --, as in: -- allreduce"),
     (["allreduce", "--placement", "otu"], "did you mean out?"),
     (["help", "alreduce"], "did you mean allreduce?"),
+    (["reports", "show", "RUN", "--html"], "did you mean python -m reports html?"),
+    (
+        ["allreduce", "--out", "p.html", "--ranks", "2"],
+        "from records busbar reports html makes the page",
+    ),
+    (["qualify", "--host", "a,b,a", "--dry-run"], "--hosts: a is named twice; name each host once"),
 )
 LACKING = (
     ("matplotlib", "reports plot RUN --out FOLDER"),
@@ -282,6 +290,19 @@ def test_bad_input_is_one_line(cases: Cases) -> None:
     for (argv, said), done in zip(REFUSED, found, strict=True):
         assert (done.status, done.out, done.err.count("\n")) == (status.BAD, "", 1), (argv, done)
         assert said in done.err, done
+
+
+def test_every_command_is_listed_under_one_heading(cases: Cases) -> None:
+    """Rule: --help lists each command once, below a heading; all collectives under one."""
+    (done,) = cases.run({"argv": ["--help"]})
+    under: dict[str, list[str]] = {}
+    for line in done.out.partition("Begin with")[2].splitlines():
+        if line.endswith(":"):
+            listed = under.setdefault(line, [])
+        elif line.startswith("  "):
+            listed.append(line.split()[0])
+    assert sorted(chain(*under.values())) == sorted([*DOORS, *commands()])
+    assert under["Measure a collective:"] == [*names(), ALL]
 
 
 def test_every_door_tells_its_version(cases: Cases) -> None:

@@ -9,6 +9,7 @@ import runpy
 import shlex
 import sys
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,21 @@ def test_links_lead_somewhere() -> None:
             if not there.exists() or (target[1] and target[1][1:] not in named):
                 wrong.append(f"{page.name}: {''.join(target)}")
     assert not wrong
+
+
+def test_the_sites_menu_has_the_groups_of_the_list_of_pages() -> None:
+    """Rule: docs/pages.md lists every page once, in the groups and the order of the site's menu."""
+    groups: dict[str, list[str]] = {}
+    for line in (HOME / "docs" / "pages.md").read_text().splitlines():
+        if line.startswith("## "):
+            listed = groups.setdefault(line[3:], [])
+        elif line.startswith("| ["):
+            listed += re.findall(r"\]\(([\w-]+\.md)\)", line.split("|")[1])
+    menu = yaml.safe_load((HOME / "mkdocs.yml").read_text())["nav"]
+    sections = [one for entry in menu for one in entry.items() if isinstance(one[1], list)]
+    assert sections == [(heading, pages) for heading, pages in groups.items() if pages]
+    pages = {page.name for page in (HOME / "docs").glob("*.md")} - {"pages.md"}
+    assert sorted(chain(*groups.values())) == sorted(pages)
 
 
 # The page of options is made from the parsers; what stands in it are no command lines.

@@ -42,11 +42,14 @@ def algorithms() -> dict[str, str]:
     return measuring | {word: measuring[one] for word, one in meant.items()}
 
 
+def summaries() -> dict[str, str]:
+    """What each benchmark measures, by its name."""
+    return {**{name: spec(name).title for name in names()}, PT2PT: TITLE, ALL: ALL_TITLE}
+
+
 def listing() -> list[str]:
     """A line for each benchmark, for ``--help``."""
-    lines = [f"  {name:<16}{spec(name).title}" for name in names()]
-    lines.append(f"  {PT2PT:<16}{TITLE}")
-    return [*lines, f"  {ALL:<16}{ALL_TITLE}"]
+    return [f"  {name:<16}{about}" for name, about in summaries().items()]
 
 
 def command(argv: Sequence[str], line: ControlSocket | None = None) -> int:

@@ -96,7 +96,7 @@ class ClusterOptions(CommandWords, NetworkOptions):
     """The options before ``--`` and the ``command`` after it."""
 
     hosts: int | None = option(
-        f"--hosts H  how many (default {_HOSTS}, or as many as --racks say)",
+        f"--hosts H  number of hosts (default {_HOSTS}, or as many as --racks say)",
         parse=whole(1, "hosts", MOST_HOSTS),
     )
     ranks_per_host: int = option(

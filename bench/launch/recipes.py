@@ -41,7 +41,7 @@ _NO_KILL = [
 # The folder of qualify's campaign, for bash.
 _FOLDER = '-o "qualify-$SLURM_JOB_ID"'
 _RESUMING = [
-    "# To go on with a campaign whose job ended too early, start another job on the same nodes",
+    "# To go on with a run whose job ended too early, start another job on the same nodes",
     "# (#SBATCH --nodelist) whose command is: qualify --resume qualify-NUMBER, of the first job.",
 ]
 _DOCKER, _APPTAINER = f"docker build -t {IMAGE} -f FILE .", "apptainer build busbar.sif FILE"

@@ -59,6 +59,16 @@ OTHERS: Mapping[tuple[str, ...], str] = {
     ("--backend", "--device"): "--transport names what carries the bytes, such as mpi, shm or nccl",
     ("--json", "--output"): "--out FILE.jsonl keeps records, -J FILE is nccl-tests' JSON",
     ("--csv",): "--out FILE.csv keeps records",
+    (
+        "--html",
+    ): "--out FILE.jsonl keeps records, and busbar reports html FILE.jsonl makes the page",
+    (
+        "--plot",
+    ): "--out FILE.jsonl keeps records, and busbar reports plot FILE.jsonl --out DIR draws them",
+    ("--ranks-per-host", "--ppn", "-ppn"): "--ranks N is the ranks of all hosts, and --host A,B"
+    " starts as many on each",
+    ("-v", "--verbose"): "every row is printed; -I adds columns, and --details the tables of each"
+    " launch of several",
 }
 
 # Variables that nccl-tests reads, and the options with the same effect.

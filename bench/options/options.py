@@ -137,7 +137,8 @@ class RunOptions(OptionGroup):
     )
 
     iterations: int | None = option(
-        "-n --iters N  iterations (default: until the median is within 2 % or the budget is spent)",
+        "-n --iters N  iterations of a row, not ranks (default: until the median is within 2 % or"
+        " the budget is spent)",
         parse=at_least(1, "iterations"),
         title="how long",
     )
@@ -299,6 +300,7 @@ class Options(RunOptions):
         " nccl-tests; timed: of every timed iteration, outside the clock",
         Checks(),
         types.check,
+        completes=("timed",),
         title="what is measured",
     )
 
@@ -422,7 +424,7 @@ class Options(RunOptions):
         "-J --output_file FILE.json  write nccl-tests' JSON after every row"
     )
     quiet: bool = switch(
-        "--quiet  print the closing sentence alone; files and standard error have all as ever"
+        "-q --quiet  print the closing sentence alone; files and standard error have all as ever"
     )
     details: bool = switch(
         "--details  of several rank counts: print the tables of every launch as well, not the map"

@@ -22,17 +22,17 @@ def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     Raises Unsupported for an invalid host name, a name that occurs twice, no hosts, and too many.
     """
     if len(hosts) > MOST_HOSTS:
-        raise Unsupported(f"{len(hosts):,} hosts; a campaign has at most {MOST_HOSTS:,}")
-    first: dict[str, str] = {}
+        raise Unsupported(f"{len(hosts):,} hosts; a run has at most {MOST_HOSTS:,}")
+    names: dict[str, None] = {}
     for name, where in hosts:
         if not _NAME.fullmatch(name):
             raise Unsupported(f"{where}: {name[:60]!r} is no host name")
-        if name in first:
-            raise Unsupported(f"{where}: {name} stands there already ({first[name]})")
-        first[name] = where
-    if not first:
+        if name in names:
+            raise Unsupported(f"{where}: {name} is named twice; name each host once")
+        names[name] = None
+    if not names:
         raise Unsupported("no hosts; a qualification needs one or more")
-    return tuple(first)
+    return tuple(names)
 
 
 def from_environment(env: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -102,7 +102,7 @@ class QualifyCommand(Command):
         "--hostfile FILE  the hosts, one a line", alternatives="hosts", title="hosts"
     )
     hosts: str | None = option(
-        "--hosts A,B,C  the hosts by name, such as node[001-128,200]", alternatives="hosts"
+        "--hosts --host A,B,C  the hosts by name, such as node[001-128,200]", alternatives="hosts"
     )
     racks: Path | None = option("--racks FILE  the racks, in lines HOST RACK (default: found)")
     launcher: str | None = option(
@@ -149,7 +149,7 @@ class QualifyCommand(Command):
         action="append",
     )
     launches: int | None = option(
-        f"--launches N  most launches of the campaign (default: {_LAUNCHES_A_HOST} a host, and"
+        f"--launches N  most launches of the run (default: {_LAUNCHES_A_HOST} a host, and"
         f" {_LEAST_LAUNCHES:,} at least)",
         parse=whole(1, "launches", 10**7),
     )
@@ -160,7 +160,7 @@ class QualifyCommand(Command):
         title="output",
     )
     resume: Path | None = option(
-        "--resume FOLDER  go on with a campaign that was interrupted, or show one that has ended",
+        "--resume FOLDER  go on with a run that was interrupted, or show one that has ended",
         alternatives="run",
     )
     dry_run: bool = switch("--dry-run  print the launches of a cluster without faults, and exit")
@@ -180,7 +180,7 @@ class QualifyCommand(Command):
         fixed = self.given & {*_SETTLED}
         if self.resume is not None and fixed:
             flag = "--" + min(fixed).replace("_", "-")
-            raise Unsupported(f"{flag}: the campaign in {self.resume} has it already; leave it out")
+            raise Unsupported(f"{flag}: the run in {self.resume} has it already; leave it out")
         if not 8 <= self.bytes <= _MOST_BYTES:
             raise Unsupported(f"--bytes {self.bytes}: from 8 to {_MOST_BYTES}")
         return self
@@ -205,7 +205,7 @@ class QualifyCommand(Command):
         start = time.monotonic()
         folder = self.resume or self.run_dir or _named(campaign.header)
         if self.resume is None and (folder / FILE).is_file():
-            raise StoreError(f"{folder}: has a campaign already; --resume {folder} goes on with it")
+            raise StoreError(f"{folder}: has a run already; --resume {folder} goes on with it")
         header, before = campaign.header, len(campaign.observations)
         engine = self._engine(campaign, launcher)
         last, known = _campaign(engine, folder, campaign, launcher)
@@ -340,7 +340,7 @@ _SETTLED = (
 
 # The question that each stage answers.
 _ABOUT = {
-    Stage.ALONE: "is each host reachable, with the same software, and as fast as its like?",
+    Stage.ALONE: "is each host reachable, with the same software, as fast as hosts of its kind?",
     Stage.PAIRS: "a host is at least as fast as the best of its pairs; who is slow or silent?",
     Stage.CONFIRM: "suspects with hosts known to be good: is it the host, its link or its rack?",
     Stage.TOGETHER: "do all good hosts together reach what their pairs promise?",
@@ -422,7 +422,7 @@ def _campaign(
             decision = decide(header.cluster, header.limits, comparable)
         except ValueError:
             raise Unsupported(
-                f"{folder}: another version of Busbar began this campaign and would go on with"
+                f"{folder}: another version of Busbar began this run and would go on with"
                 " other launches; start a new one"
             ) from None
         return _possible(decision, engine, launcher)

@@ -183,7 +183,7 @@ def _metrics(verdicts: Sequence[Verdict], seconds: float, when: float) -> Iterat
     for one in hosts:
         yield f"{name}{_labels(host=one.subject[0], state=one.state.value)} 1"
     name = "busbar_qualify_rate_ratio"
-    yield from _about(name, "Rate over the median of its like.")
+    yield from _about(name, "Rate over the median of comparable ones.")
     for one in verdicts:
         if one.ratio is not None:
             named = _members(one) if one.kind == GROUP else " ".join(one.subject)
@@ -194,8 +194,8 @@ def _metrics(verdicts: Sequence[Verdict], seconds: float, when: float) -> Iterat
     for (kind, state), count in sorted(Counter((v.kind, v.state.value) for v in verdicts).items()):
         yield f"{name}{_labels(kind=kind, state=state)} {count}"
     for name, text, value in (
-        ("busbar_qualify_duration_seconds", "Duration of the campaign.", seconds),
-        ("busbar_qualify_end_timestamp_seconds", "End of the campaign.", when),
+        ("busbar_qualify_duration_seconds", "Duration of the run.", seconds),
+        ("busbar_qualify_end_timestamp_seconds", "End of the run.", when),
     ):
         yield from _about(name, text)
         yield f"{name} {value:.15g}"

@@ -115,8 +115,8 @@ class StepOptions(RunOptions):
         title="the update",
     )
     buckets: str = option(
-        "--fusion HOW  bucket sizes: ddp (default: the first of 1M, the others of 25M),"
-        " ddp:FIRST,REST, one SIZE, none or all",
+        "--fusion HOW  bucket sizes: ddp (default) as PyTorch's DistributedDataParallel, the first"
+        " of 1M and the others of 25M; ddp:FIRST,REST, one SIZE, none or all",
         "ddp",
     )
     cycle: float | None = option(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from busbar.arguments import unknown
+from busbar.completion import behind_commas, run_files
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option
 from busbar.terminal import open_console
@@ -31,12 +32,26 @@ _NAME = (
 )
 
 
+def complete_name(prefix: str) -> list[str]:
+    """What a shell offers for NAME: algorithms of any collective, else files."""
+    names = {one for collective in collectives() for one in algorithms(collective)}
+    offered = behind_commas(prefix, sorted(names))
+    return [one for one in offered if one.startswith(prefix)] or run_files(prefix)
+
+
+def complete_collective(_: str) -> list[str]:
+    """What a shell offers for ``--collective``."""
+    return collectives()
+
+
 class ScheduleOptions(OptionGroup):
     """The options that select a schedule."""
 
-    name: str = option(f"NAME  {_NAME}")
-    collective: str | None = option("-c --collective  which collective")
-    ranks: str = option("-n --ranks  rank count", "8")
+    name: str = option(f"NAME  {_NAME}", completes=complete_name)
+    collective: str | None = option(
+        "-c --collective  which collective", completes=complete_collective
+    )
+    ranks: str = option("-n --ranks  number of ranks, not iterations", "8")
     root: int = option("-r --root  root rank", 0)
     grid: str | None = option("--grid  a torus, like 4x4")
     segments: str | None = option("--segments  pipeline segments")
@@ -87,7 +102,9 @@ class ScheduleOptions(OptionGroup):
 class SchedulesOptions(ScheduleOptions):
     """The options that select schedules of one, several or all algorithms."""
 
-    name: str = option(f"NAME  {_NAME}; or several with commas between, or all")
+    name: str = option(
+        f"NAME  {_NAME}; or several with commas between, or all", completes=complete_name
+    )
 
 
 def sizes_between(low: int, high: int, factor: float | None) -> list[int]:

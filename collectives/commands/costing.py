@@ -48,7 +48,7 @@ class CostCommand(SchedulesOptions, Command):
     """Steps, bytes, additions and predicted time beside the lower bounds."""
 
     name: str = redefine(SchedulesOptions, "name", "all", nargs="?")
-    ranks: str = option(f"-n --ranks  rank count, up to {_MOST_RANKS}", "8")
+    ranks: str = option(f"-n --ranks  number of ranks, up to {_MOST_RANKS}", "8")
     minbytes: str | None = option("-b --minbytes SIZE  smallest size to predict (default 1M)")
     maxbytes: str | None = option("-e --maxbytes SIZE  largest size to predict (default 1G)")
     stepfactor: float | None = option("-f --stepfactor F  factor between sizes (default 2)")

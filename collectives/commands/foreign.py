@@ -13,7 +13,12 @@ from busbar.errors import Unsupported
 from busbar.files import write_all
 from busbar.options import option
 from busbar.units import MOST_BYTES, format_bytes
-from collectives.commands.command import ScheduleOptions, parse_rank_count
+from collectives.commands.command import (
+    ScheduleOptions,
+    complete_collective,
+    complete_name,
+    parse_rank_count,
+)
 from collectives.formats import own
 from collectives.formats.export import export
 from collectives.formats.load import build, is_file, prove_file
@@ -62,11 +67,14 @@ class ImportCommand(Command):
 class ExportCommand(ScheduleOptions, Command):
     """Write a schedule as MSCCL XML, GOAL, Chakra execution traces, or as Busbar keeps it."""
 
-    name: str = option("NAME  an algorithm, perhaps chain:segments=4; or a file")
-    collective: str | None = option(
-        "-c --collective  collective of the algorithm; an XML file states its own"
+    name: str = option(
+        "NAME  an algorithm, perhaps chain:segments=4; or a file", completes=complete_name
     )
-    ranks: str = option("-n --ranks  rank count (default 8); an XML file states its own", "8")
+    collective: str | None = option(
+        "-c --collective  collective of the algorithm; an XML file states its own",
+        completes=complete_collective,
+    )
+    ranks: str = option("-n --ranks  number of ranks (default 8); an XML file states its own", "8")
     grid: str | None = None
     segments: str | None = None
     format: str = option("-F --format", "msccl", choices=sorted(_MOST_MOVES))

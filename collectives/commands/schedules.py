@@ -20,6 +20,8 @@ from busbar.units import format_count, parse_ranks
 from collectives.commands.command import (
     ScheduleOptions,
     SchedulesOptions,
+    complete_collective,
+    complete_name,
     pairs,
     parse_rank_count,
     show,
@@ -54,7 +56,9 @@ def _of_ranks(text: str) -> str:
 class ListCommand(Command):
     """The collectives and their algorithms."""
 
-    collective: str | None = option("-c --collective  which collective")
+    collective: str | None = option(
+        "-c --collective  which collective", completes=complete_collective
+    )
 
     def run(self) -> int:
         """Print the table."""
@@ -148,8 +152,10 @@ def _lines(number: int, moves: list[str], columns: int) -> str:
 class VerifyCommand(SchedulesOptions, Command):
     """Prove schedules, in and out of place."""
 
-    more: tuple[str, ...] = option("MORE  further names or files", (), nargs="*")
-    ranks: str = option("-n --ranks  rank counts, like 2-8,16", "1-17,32")
+    more: tuple[str, ...] = option(
+        "MORE  further names or files", (), nargs="*", completes=complete_name
+    )
+    ranks: str = option("-n --ranks  numbers of ranks, like 2-8,16", "1-17,32")
 
     def run(self) -> int:
         """Print what was proven; returns 1 if a schedule is wrong, 2 if one cannot be proven."""

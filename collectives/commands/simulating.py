@@ -43,8 +43,8 @@ class SimulateCommand(ScheduleOptions, Command):
     """Simulate the time of schedules on a machine with shared links."""
 
     ranks: str = option(
-        "-n --ranks  rank count (default: as many as the machine or the grid has); with --sweep n a"
-        " list, 2-8,64",
+        "-n --ranks  number of ranks (default: as many as the machine or the grid has); with"
+        " --sweep n a list, 2-8,64",
         "",
     )
     machine: str = option(

@@ -1,4 +1,4 @@
-"""The textbook's comparison of parameter server and ring over P and n, measured and predicted.
+"""The textbook's comparison of parameter server and ring over P and N, measured and predicted.
 
 A parameter server's port carries 2N(P−1) bytes, which grows with P. A ring rank's port carries
 2N(P−1)/P each way, which hardly grows (Patarasuk, Yuan 2009). The same holds for a parameter server

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from busbar.arguments import Parser, program
 from busbar.commands import Command
+from busbar.completion import run_files
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.tables import new_table
@@ -63,6 +64,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
     files: tuple[str, ...] = option(
         "RUN  a run or a folder of records for each side; -- between several launches a side",
         nargs="+",
+        completes=run_files,
     )
     fail_slower: str | None = option(
         "--fail-slower SHARE  exit with status 1 when a row is slower by more than this, such as 5%"
@@ -247,6 +249,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         " busbar qualify; ordered by start time, else as given",
         (),
         nargs="+",
+        completes=run_files,
     )
     fail_slower: str | None = option(
         "--fail-slower SHARE  exit with status 1 when the latest change made a row slower by more,"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.commands import Command
+from busbar.completion import run_files
 from busbar.errors import ReportError
 from busbar.files import FIGURE_FORMS
 from busbar.options import option
@@ -53,7 +54,7 @@ class PlotCommand(MachineOptions, RunOptions, Command):
 class WarmupCommand(Command):
     """Verdicts on when rows became steady, and graphs of time against iteration."""
 
-    files: tuple[Path, ...] = option("RUN  our records (.jsonl)", nargs="+")
+    files: tuple[Path, ...] = option("RUN  our records (.jsonl)", nargs="+", completes=run_files)
     out: Path | None = option(
         "--out DIR  draw the graphs into this folder, created if it is missing"
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from busbar.completion import run_files
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, option, switch
 from busbar.status import BY_SIGNAL, TOTAL_OVER
@@ -43,7 +44,11 @@ class RunOptions(LogOptions):
     """The files that a command reads, and how to read them."""
 
     files: tuple[Path, ...] = option(
-        "RUN", (), lambda text: Path("/dev/stdin" if text == "-" else text), nargs="+"
+        "RUN",
+        (),
+        lambda text: Path("/dev/stdin" if text == "-" else text),
+        nargs="+",
+        completes=run_files,
     )
 
 

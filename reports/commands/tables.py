@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from busbar.commands import Command
+from busbar.completion import run_files
 from busbar.errors import ReportError
 from busbar.options import option, switch
 from busbar.terminal import make_printable
@@ -48,7 +49,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
     )
 
     quiet: bool = switch(
-        "--quiet  only the closing answer of each file; warnings go to standard error"
+        "-q --quiet  only the closing answer of each file; warnings go to standard error"
     )
 
     def run(self) -> int:
@@ -164,7 +165,7 @@ def _unread(error: ReportError) -> Reading:
 class ImportCommand(LogOptions, Command):
     """Read logs of nccl-tests, OSU, IMB or Busbar."""
 
-    files: tuple[Path, ...] = option("FILE", nargs="+")
+    files: tuple[Path, ...] = option("FILE", nargs="+", completes=run_files)
     format: str = option("--format", "table", choices=("table", "csv", "json", "jsonl"))
     out: Path | None = option("--out  write into this file: .csv, .json or .jsonl")
 

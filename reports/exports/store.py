@@ -306,8 +306,9 @@ def _kind(path: Path) -> Callable[[Path, Earlier], Sink]:
         if path.name.endswith(ending):
             return kind
     known = ", ".join(SINKS)
+    page = "; from records busbar reports html makes the page" if path.suffix == ".html" else ""
     raise StoreError(
-        f"{path}: no format for {path.suffix or 'no ending'!r}; use one of {known}, or DIR/"
+        f"{path}: no format for {path.suffix or 'no ending'!r}; use one of {known}, or DIR/{page}"
     )
 
 

@@ -578,7 +578,7 @@ def test_two_names_of_one_machine_are_refused(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("".join(f"n{number}\n" for number in range(100_000)), "100,000 hosts; a campaign has at"),
+        ("".join(f"n{number}\n" for number in range(100_000)), "100,000 hosts; a run has at"),
         ("a\nb;rm-rf\n", "line 2: 'b;rm-rf' is no host name"),
         ("a\nb c\n", "hosts, line 2: 'c' is no option such as slots=2; write a host a line, or"),
         ("a\n-oProxyCommand=x\n", "line 2: '-oProxyCommand=x' is no host name"),
@@ -621,7 +621,7 @@ def test_a_run_directory_of_another_campaign_is_not_overwritten() -> None:
     _command().run()
     with pytest.raises(StoreError, match="--resume"):
         _command().run()
-    with pytest.raises(Unsupported, match="--seed: the campaign in run has it already"):
+    with pytest.raises(Unsupported, match="--seed: the run in run has it already"):
         _command("--resume", "run", "--seed", "3")
 
 

@@ -76,7 +76,7 @@ def test_hosts_of_a_file_count_once(tmp_path: Path) -> None:
     path.write_text("a\na\nb:4\nb slots=4  # two\n")
     assert checked(from_environment({"PBS_NODEFILE": str(path)})) == ("a", "b")
     assert checked(from_file(path)) == ("a", "b")
-    with pytest.raises(Unsupported, match="--hosts: a stands there already"):
+    with pytest.raises(Unsupported, match="--hosts: a is named twice"):
         checked(from_words("a,b,a"))
     path.write_text("a r1\nb r2\n")
     assert racks(path, ("a", "b")) == {"a": "r1", "b": "r2"}
