@@ -238,8 +238,11 @@ def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
     assert "NEW is a log without environment: facts that it lacks are not compared" in err
 
 
-def test_launches_far_apart_leave_a_table_to_read(runs: Path) -> None:
+def test_launches_far_apart_leave_a_table_to_read(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rule: an interval of more than a factor of 100 is ``-``, and a verdict is never cut."""
+    monkeypatch.setenv("COLUMNS", "80")
     sides = [
         [
             str(saved(runs / f"{side}-{slow}.jsonl", noisy(ord(side) + slow, slow=slow)))
