@@ -123,6 +123,28 @@ def test_the_filter_filters(tab: Any) -> None:
     assert "ring, 2 ranks, in-place" in lines(tab, "busbw")
 
 
+def test_it_opens_on_ranks_with_cores_of_their_own(driver: Any, tmp_path: Path) -> None:
+    """Rule: the filter begins at a rank count whose ranks shared no cores, if there is one."""
+    found = [
+        replace(r, ranks_per_core=2.0) if r.ranks == 4 else r
+        for r in rows(records(["ring", "library"], [2, 4]))
+    ]
+    file = tmp_path / "page.html"
+    file.write_bytes(page(found))
+    opened(driver, file)
+    assert driver.find_element("id", "count").text.endswith("ranks 2, placement out-of-place")
+
+
+def test_a_table_that_scrolls_has_a_shadow_at_its_cut_end(driver: Any, tmp_path: Path) -> None:
+    """Rule: the scrolling box of a table marks the side on which columns are hidden."""
+    file = tmp_path / "page.html"
+    file.write_bytes(page(rows(records())))
+    opened(driver, file)
+    box = "document.querySelector('.scroll[aria-label=\"All rows\"]')"
+    style = f"return getComputedStyle({box}).backgroundAttachment"
+    assert driver.execute_script(style) == "local, local, scroll, scroll"
+
+
 def test_the_table_sorts(tab: Any) -> None:
     """Rule: a heading sorts by the number behind the text, both ways, and says which way."""
     from selenium.webdriver.common.by import By
