@@ -64,7 +64,7 @@ function fillFilters(form, changed) {
   }
   const switches = [];
   if (data.series.some(s => s.fit)) switches.push(checkbox('Fitted lines', state.fits, on => set('fits', on)));
-  if (data.bound.some(Boolean)) switches.push(checkbox('Bounds', state.bounds, on => set('bounds', on)));
+  if (data.bound.some(Boolean)) switches.push(checkbox('Limits', state.bounds, on => set('bounds', on)));
   if (switches.length) form.append(element('fieldset', {}, element('legend', {}, 'Lines'), ...switches));
   const all = element('button', { type: 'button' }, 'Show everything');
   all.addEventListener('click', () => {
