@@ -32,7 +32,7 @@ from collectives.schedule.schedule import Schedule
 if TYPE_CHECKING:
     from rich.table import Table
 
-# With more ranks than this, moves are listed instead of shown in a column per rank.
+# With more ranks than this, or without room, moves are listed, not shown in a column per rank.
 _WIDEST = 8
 
 
@@ -83,8 +83,9 @@ class ShowCommand(ScheduleOptions, Command):
             "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
         )
         description = _about(collective, name)
-        if nranks <= _WIDEST:
-            show(_columns(schedule, title), legend, *description)
+        table = _columns(schedule, title) if nranks <= _WIDEST else None
+        if table is not None and _whole_width(table) <= width():
+            show(table, legend, *description)
         else:
             columns = width()
             show(title, "", " step   moves", f" {'─' * (columns - 2)}")
@@ -106,6 +107,13 @@ def _about(collective: str, name: str) -> list[str]:
         return []
     _, *more = (getdoc(algorithm(collective, name)) or "").split("\n\n")
     return [" ".join(one.split()) for one in more if not one.startswith("Raises")]
+
+
+def _whole_width(table: Table) -> int:
+    """The width at which no cell of a table is wrapped."""
+    from rich.console import Console
+
+    return Console(width=10_000).measure(table).maximum
 
 
 def _columns(schedule: Schedule, title: str) -> Table:
