@@ -9,6 +9,8 @@ from argparse import HelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Collection, Mapping, Sequence
 from inspect import getdoc
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any, ClassVar, NamedTuple
 
 from busbar.arguments import Parser, program, unknown
@@ -66,8 +68,11 @@ def list_commands(
 ) -> int:
     """Print the help of a program that runs ``commands``; returns the exit status.
 
-    ``word``: what its help calls a command; ``lines``: a line on each.
+    ``word``: what its help calls a command; ``lines``: a line on each, wrapped to the terminal.
     """
+    room = max(40, get_terminal_size().columns)
+    wrapped = [wrap(line, room, subsequent_indent=" " * 18 * (line[:1] == " ")) for line in lines]
+    lines = [part for parts in wrapped for part in parts or [""]]
     parser = Parser(
         prog=name,
         usage=f"{name} {word} [options]   ({name} {word} --help)",

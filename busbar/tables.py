@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
 K = TypeVar("K")
@@ -52,21 +53,20 @@ def split_columns(widths: Mapping[K, int], room: int) -> Iterator[list[K]]:
 
 
 def fit_columns(
-    columns: Sequence[Column], width: int, spare: Sequence[str], least: int = 0
+    columns: Sequence[Column], width: int, spare: Sequence[str]
 ) -> tuple[list[Column], int]:
     """Return the columns that fit into ``width``, and the number of characters that are left.
 
-    Columns named in ``spare`` are dropped in this order until at least ``least`` characters are
-    left. Empty columns are always dropped.
+    Columns named in ``spare`` are dropped in this order until the others fit. Empty columns are
+    always dropped. If the number is negative, the columns that are never dropped are too wide.
     """
     remaining = [c for c in columns if any(c[2])]
 
     def room() -> int:
-        used = sum(max(len(name), *map(len, cells)) + GAP for name, _, cells in remaining)
-        return width - used - GAP - 1
+        return width - sum(max(len(name), *map(len, cells)) + GAP for name, _, cells in remaining)
 
     for name in spare:
-        if room() >= least:
+        if room() >= 0:
             break
         remaining = [c for c in remaining if c[0] != name]
     return remaining, room()
@@ -80,8 +80,16 @@ def new_table(title: str, *columns: str, text: int = 1, **options: Any) -> Table
     from rich import box
     from rich.table import Table
 
+    class Whole(Table):
+        """A table that is wider than the terminal where its columns' least widths are."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            least = sum((column.min_width or 1) + GAP for column in self.columns)
+            room = options.update(max_width=max(least, options.max_width))
+            return super().__rich_console__(console, room)
+
     options = {"title": title or None, "title_justify": "left", **options}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, **options)
+    table = Whole(box=box.SIMPLE_HEAD, pad_edge=False, **options)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i < text else "right", overflow="fold")
     return table
@@ -96,17 +104,20 @@ def render_rich(
 ) -> RenderedTable:
     """Draw the columns that are not empty and that fit into ``width``, if it is given.
 
-    ``spare``: see `fit_columns`. ``skipped``: for each row the reason why it has no figures, or
-    empty. Such rows are dim, and the footnote has the reasons.
+    ``spare``: see `fit_columns`. No text is cut: a name of several words may be wrapped between
+    them, and a table that is still too wide exceeds the terminal. ``skipped``: for each row the
+    reason why it has no figures, or empty. Such rows are dim, and the footnote has the reasons.
     """
     from rich.markup import escape
 
     table = new_table("", padding=(0, 1, 0, 0))
     shown = [c for c in columns if any(c[2])]
     shown = shown if width is None else fit_columns(shown, width, spare)[0]
-    for name, side, _ in shown:
-        words = name in ("algorithm", "transport", "collective")
-        table.add_column(name, justify=side, no_wrap=not words, overflow="fold")
+    for name, side, cells in shown:
+        wraps = name in ("algorithm", "transport", "collective")
+        texts = [name, *(word for text in cells for word in (text.split() if wraps else [text]))]
+        least = max(map(len, texts))
+        table.add_column(name, justify=side, no_wrap=not wraps, min_width=least)
     for n in range(len(columns[0][2])):
         cells = [escape(values[n]) for _, _, values in shown]
         table.add_row(*cells, style="dim" if skipped and skipped[n] else "")

@@ -50,8 +50,8 @@ def strip_escapes(text: str) -> str:
 
 
 def print_note(text: str) -> None:
-    """Print a line that is no result to standard error, with the prefix ``busbar:``."""
-    print(f"busbar: {make_printable(text)}", file=sys.stderr, flush=True)
+    """Write a line that is no result to standard error at once, with the prefix ``busbar:``."""
+    print(f"busbar: {make_printable(text)}\n", end="", file=sys.stderr, flush=True)
 
 
 class PlainStream:

@@ -808,7 +808,7 @@ class LawCommand(NetworkOptions, Command):
             for table in tables(rows, network.rate, screen.width):
                 screen.print()
                 screen.print(table.heading, style="bold", markup=False)
-                screen.print(table.table)
+                screen.print(table.table, crop=False)
                 screen.print(table.footnote, markup=False)
             for line in notes(rows, fitted, network.rate):
                 screen.print()

@@ -552,5 +552,5 @@ def _print(cluster: Cluster, verdicts: Sequence[Verdict]) -> None:
 
     for row in zip(*(cells for _, _, cells in columns), strict=True):
         drawn.add_row(*map(Text, row))
-    open_console(width=_WIDTH).print(drawn)
+    open_console(width=_WIDTH).print(drawn, crop=False)
     print(text.sentence(cluster, verdicts))

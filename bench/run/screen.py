@@ -62,10 +62,14 @@ class Screen:
                 self._progress.start()
 
     def note(self, text: str) -> None:
-        """Print a line on standard error, on rank 0."""
+        """Print a line on standard error, on rank 0.
+
+        Text and line break are one write: a launcher forwards each write by itself, and what it
+        forwards of standard output must not stand between them.
+        """
         with self._lock:
             if self._speaks:
-                print(make_lines_printable(text), file=sys.stderr, flush=True)
+                print(f"{make_lines_printable(text)}\n", end="", file=sys.stderr, flush=True)
 
     def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
         """Print the time limit of all ``rows`` placements, and begin to show progress.

@@ -36,7 +36,7 @@ from collectives.schedule.schedule import Schedule
 if TYPE_CHECKING:
     from rich.table import Table
 
-# With more ranks than this, moves are listed instead of shown in a column per rank.
+# With more ranks than this, or without room, moves are listed, not shown in a column per rank.
 _WIDEST = 8
 # Sentences below a table are at most this wide.
 _PROSE = 80
@@ -99,8 +99,9 @@ class ShowCommand(ScheduleOptions, Command):
         )
         legend = "\n".join(wrap(legend, min(width(), _PROSE)))
         description = _about(collective, name)
-        if nranks <= _WIDEST:
-            show(_columns(schedule, title), legend, *description)
+        table = _columns(schedule, title) if nranks <= _WIDEST else None
+        if table is not None and _whole_width(table) <= width():
+            show(table, legend, *description)
         else:
             columns = width()
             show(title, "", " step   moves", f" {'─' * (columns - 2)}")
@@ -123,6 +124,13 @@ def _about(collective: str, name: str) -> list[str]:
     _, *more = (getdoc(algorithm(collective, name)) or "").split("\n\n")
     texts = [_of_ranks(" ".join(one.split())) for one in more if not one.startswith("Raises")]
     return [line for text in texts for line in wrap(text, min(width(), _PROSE))]
+
+
+def _whole_width(table: Table) -> int:
+    """The width at which no cell of a table is wrapped."""
+    from rich.console import Console
+
+    return Console(width=10_000).measure(table).maximum
 
 
 def _columns(schedule: Schedule, title: str) -> Table:

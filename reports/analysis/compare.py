@@ -14,6 +14,7 @@ from statistics import mean, median
 from typing import Any
 
 from busbar.errors import ReportError
+from busbar.units import format_count
 from reports.records.cores import per_core_text
 from reports.records.measurement import LIBRARY, Measurement, flat, grouped, level_of
 from reports.records.metrics import Metric, metric_of
@@ -336,6 +337,8 @@ _KINDS = {
 }
 #: For rows over MPI only: an MPI library may choose other algorithms at another thread level.
 _LEVEL = "MPI thread level"
+_RANKS = "ranks"
+_OF_RANKS = ("ranks_per_node", "mapping")
 # Left out: facts that differ in every run, and the thread level, which `_levels` compares by row.
 _OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch", "mpi_threads")
 
@@ -356,10 +359,12 @@ class Difference:
     @property
     def forbids(self) -> bool:
         """True if a ratio would compare two machines instead of two states of one machine."""
-        return self.kind in ("machine", "mapping", _LEVEL) and bool(self.base and self.new)
+        return self.kind in ("machine", "mapping", _RANKS, _LEVEL) and bool(self.base and self.new)
 
     def __str__(self) -> str:
         """The difference in one line."""
+        if self.kind == _RANKS:
+            return f"{self.base} against {self.new}"
         return f"{self.kind}: {self.name} {_short(self.base)} -> {_short(self.new)}"
 
 
@@ -379,7 +384,19 @@ def differences(base: Sequence[Measurement], new: Sequence[Measurement]) -> list
     for name in dict.fromkeys([*left, *right]):
         if left.get(name, "") != right.get(name, ""):
             unlike.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
+    counts = [sorted({r.ranks for r in side if r.ranks}) for side in (base, new)]
+    placed = [d for d in unlike if d.name.split(" ")[0] in _OF_RANKS and d.forbids]
+    if counts[0] != counts[1] and placed:  # that ranks are elsewhere follows from their number
+        unlike = [d for d in unlike if d not in placed]
+        unlike.append(Difference(_RANKS, _RANKS, *map(_rank_counts, counts)))
     return unlike + _levels(base, new) + _shared(by_key(base), by_key(new))
+
+
+def _rank_counts(counts: Sequence[int]) -> str:
+    """``2 ranks``, ``2 and 4 ranks`` or ``2, 4 and 8 ranks``."""
+    *others, last = counts
+    before = f"{', '.join(map(str, others))} and " if others else ""
+    return before + format_count(last, "rank")
 
 
 def compare_runs(

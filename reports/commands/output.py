@@ -5,6 +5,7 @@ Results go to stdout, notes to stderr.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -135,14 +136,16 @@ def note(text: str) -> None:
 
 
 def console() -> Console:
-    """A console as wide as the terminal, or as the variable ``COLUMNS`` says."""
-    return open_console(highlight=False, emoji=False, soft_wrap=False)
+    """A console as wide as the terminal, or as the variable ``COLUMNS`` says; 160 for a file."""
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    width = None if known else 160
+    return open_console(highlight=False, emoji=False, soft_wrap=False, width=width)
 
 
 def print_table(screen: Console, shown: RenderedTable) -> None:
     """Print a table with its heading and footnote."""
     screen.print(shown.heading, style="bold", markup=False, soft_wrap=True)
-    screen.print(shown.table)
+    screen.print(shown.table, crop=False)
     if shown.footnote:
         screen.print(shown.footnote, style="dim", markup=False)
         screen.print()

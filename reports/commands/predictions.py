@@ -174,7 +174,7 @@ class AccuracyCommand(RunOptions, Command):
             what = ", ".join(" ".join(filter(None, one)) for one in dict.fromkeys(settings))
             terminal.print(f"{what}: relative error of predictions, median/p95 in %", style="bold")
             for table in accuracy.tables(by_group, terminal.width):
-                terminal.print(table)
+                terminal.print(table, crop=False)
             terminal.print(
                 "columns: decades of the size in bytes; ratio: median of predicted/measured"
             )

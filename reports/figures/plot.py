@@ -106,7 +106,7 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     if not axes.lines:
         return False
     if bounds:
-        _bound(axes, bounds, f"bound, at most {max(bounds.values()):.3g} GB/s")
+        _bound(axes, bounds, f"limit, at most {max(bounds.values()):.3g} GB/s")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     # Limits come from lines only: a wide band would compress the lines.
     top = max(float(y) for line in axes.lines for y in np.asarray(line.get_ydata()))
@@ -161,7 +161,7 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
     if not axes.lines:
         return False
     if bounds:
-        _bound(axes, bounds, "bound")
+        _bound(axes, bounds, "limit")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     times_axis(axes)
     axes.set_ylabel("time")

@@ -55,7 +55,8 @@ def lead(rows: Sequence[Measurement]) -> str:
     If algorithms cannot be compared, the sentence gives the best figure.
     """
     timed = [r for r in rows if r.time_s and r.collective == rows[0].collective]
-    ranks = Counter(r.ranks or 0 for r in timed)
+    own = [r for r in timed if not r.oversubscribed]
+    ranks = Counter(r.ranks or 0 for r in own or timed)
     most = max(ranks, key=lambda n: (ranks[n], n), default=0)
     shown = [r for r in timed if (r.ranks or 0) == most and not r.worksharing]
     shown = [r for r in shown if r.placement == "out"] or shown

@@ -23,12 +23,13 @@ function checkbox(label, checked, change, mark) {
 }
 
 function startChoices() {
-  const first = data.series[0].collective, ranked = data.of.map(n => data.series[n]).filter(s => s.ranks !== null);
+  const first = data.series[0].collective, known = data.of.map((s, n) => [data.series[s], data.perCore[n] > 1]).filter(([s]) => s.collective === first && s.ranks !== null);
+  const own = known.filter(([, crowded]) => !crowded), ranked = (own.length ? own : known).map(([s]) => s.ranks);
   for (const name of varying) {
     const values = distinct(data.series.map(s => s[name])).sort(ascending);
     if (name === 'collective') state.chosen[name] = first;
     if (name === 'placement' && values.includes('out')) state.chosen[name] = 'out';
-    if (name === 'ranks') state.chosen[name] = commonest(ranked.filter(s => s.collective === first).map(s => s.ranks));
+    if (name === 'ranks') state.chosen[name] = commonest(ranked);
   }
 }
 
@@ -63,7 +64,7 @@ function fillFilters(form, changed) {
   }
   const switches = [];
   if (data.series.some(s => s.fit)) switches.push(checkbox('Fitted lines', state.fits, on => set('fits', on)));
-  if (data.bound.some(Boolean)) switches.push(checkbox('Bounds', state.bounds, on => set('bounds', on)));
+  if (data.bound.some(Boolean)) switches.push(checkbox('Limits', state.bounds, on => set('bounds', on)));
   if (switches.length) form.append(element('fieldset', {}, element('legend', {}, 'Lines'), ...switches));
   const all = element('button', { type: 'button' }, 'Show everything');
   all.addEventListener('click', () => {

@@ -39,9 +39,12 @@ const optional = value => (value === null ? '' : seconds(value));
 const metricText = metric => value =>
   (value === null ? '' : { seconds, percent }[metric.kind]?.(value) ?? digits(value / metric.scale));
 
+// An interval too wide to show. The ends of a rate's stand the other way round.
+const isOpen = (low, high) => Math.max(low, high) >= 100 * Math.min(low, high);
+
 function intervalText(low, high, middle) {
   if (low === null || high === null || !middle) return '';
-  if (high >= 100 * low) return '-';
+  if (isOpen(low, high)) return '-';
   const below = (100 * (middle - low)) / middle, above = (100 * (high - middle)) / middle;
   if (high >= 10 * middle) return `-${below.toFixed(1)}% +${digits(high / middle)}x`;
   return `-${below.toFixed(1)} +${above.toFixed(above < 99.95 ? 1 : 0)}%`;

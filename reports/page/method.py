@@ -29,7 +29,7 @@ _METHOD = (
     "Oversubscribed rows are those with more than one rank per core: their times include ranks "
     "waiting for a core. An asterisk marks an algorithm whose work any rank may have carried out, "
     "so that the time need not be its own.",
-    "A bound is the least time that the memory roofline measured in the run allows (docs/"
+    "A limit is the least time that the memory roofline measured in the run allows (docs/"
     "measuring-limit.md) or, where none was measured, the rate given with --limit.",
 )
 

@@ -162,10 +162,10 @@ function boundLines(rows, asTime) {
   const show = value => (asTime ? seconds(value) : `${digits(value)} GB/s`);
   return [...found].map(([key, at]) => {
     const pairs = [...at].sort((a, b) => a[0] - b[0]);
-    const name = found.size > 1 ? plain(`bound: ${key}`) : 'bound', first = key === [...found.keys()][0];
+    const name = found.size > 1 ? plain(`limit: ${key}`) : 'limit', first = key === [...found.keys()][0];
     return {
       ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), legendgroup: BOUNDS,
-      name: found.size > 1 ? `${found.size} bounds` : name, showlegend: first,
+      name: found.size > 1 ? `${found.size} limits` : name, showlegend: first,
       hovertext: pairs.map(([size, value]) => `${name}<br>${sizeText(size)}: ${show(value)}`),
     };
   });

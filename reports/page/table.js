@@ -21,7 +21,7 @@ const COLUMNS = [
   figureColumn('busbw', 'busbw', rate, 'GB/s'),
   ...data.metrics.map(m => figureColumn(m.column, m.name, metricText(m), m.unit)),
   { name: 'interval', title: '95 %', number: true, value: n => (data.high[n] === null || !data.time[n] ? null : (data.high[n] - data.low[n]) / data.time[n]), text: n => intervalText(data.low[n], data.high[n], data.time[n]) },
-  { name: 'share', title: '% of bound', number: true, value: n => (data.bound[n] ? data.busbw[n] / data.bound[n] : null), text: n => (data.bound[n] ? shareText(data.busbw[n] / data.bound[n]) : '') },
+  { name: 'share', title: '% of limit', number: true, value: n => (data.bound[n] ? data.busbw[n] / data.bound[n] : null), text: n => (data.bound[n] ? shareText(data.busbw[n] / data.bound[n]) : '') },
   figureColumn('library', 'library takes', v => (v === null ? '' : digits(v)), 'x'),
   { name: 'spark', title: 'distribution', value: n => data.spark[n], text: n => data.spark[n], plain: true },
   ...varying.map(name => ({

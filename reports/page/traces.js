@@ -85,7 +85,7 @@ function scatter(line, found, hover) {
 }
 
 function band(line, found) {
-  const known = found.filter(p => p.low !== null && p.high !== null);
+  const known = found.filter(p => p.low !== null && p.high !== null && !isOpen(p.low, p.high));
   if (known.length < 2 || !line.bright) return [];
   return [{
     type: 'scatter', mode: 'lines', x: [...known, ...known.toReversed()].map(p => p.x),

@@ -16,7 +16,6 @@ from busbar.errors import ReportError
 from busbar.tables import Column, RenderedTable, render_lines, render_rich, split_columns
 from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
-    HEADS,
     alone,
     answers,
     cell,
@@ -126,6 +125,8 @@ def _bounds(s: Scaled) -> str:
 
 
 _GAP = "  "
+#: Columns of the ranges to leave out if there is no room, in this order.
+_SPARE = ("takes", "library takes")
 _KEY = "~: another may be as fast"
 
 
@@ -192,14 +193,19 @@ def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:
     """A line for each range of sizes that has one winner, under column heads.
 
-    The last column is left out if ``width`` characters are too few.
+    Without room ``at 2 of 9 sizes`` loses its last word, then columns of `_SPARE` are left out.
     """
     heads, rows = stretch_table(ranges)
     columns = list(zip(heads, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    if sum(widths) + len(_GAP) * len(widths) > width and columns[-1][0] == HEADS[-1]:
-        columns, widths = columns[:-1], widths[:-1]
-    return _aligned(columns)
+    lines = _aligned(columns)
+    if max(map(len, lines)) > width:
+        columns = [tuple(text.removesuffix(" sizes") for text in column) for column in columns]
+        lines = _aligned(columns)
+    for name in _SPARE:
+        if max(map(len, lines)) > width:
+            columns = [column for column in columns if column[0] != name]
+            lines = _aligned(columns)
+    return lines
 
 
 def _aligned(columns: Iterable[Sequence[str]], first: int = 0) -> list[str]:

@@ -47,10 +47,11 @@ from reports.statistics.quantities import joules_per_gb, limit_text, of_limit
 from reports.statistics.uncertain import Uncertain
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
-#: Columns to leave out if there is no room, in this order; only after that names are wrapped.
-_SPARE = (
+#: Columns to leave out if there is no room, in this order. Only after that names are wrapped. The
+#: others (size, algorithm, time, busbw, wrong, a requested model) are never left out.
+SPARE = (
     "stopped", "transport", "error", "cv", "min", "algbw", "max", "p99", "links", "port in",
-    "port out", "J/GB", "J",
+    "port out", "J/GB", "J", "spread", "n", "limit", "95 %",
 )  # fmt: skip
 #: Columns of wide terminals only.
 _EXTREMES = ("min", "max")
@@ -219,17 +220,18 @@ def _table(
         ("error", "right", figures_of(rows, ERROR)),
         ("stopped", "left", [r.stopped for r in rows]),
     ]
+    if any(r.times_s for r in rows):  # its place, filled below with what room is left
+        columns.append(("spread", "left", ["." * _FEWEST_MARKS] * len(rows)))
     several = any(len(r.times_s) > 1 for r in rows)
     # Without raw times the extremes are all that is known of the spread.
     hidden = set(_OF_WIDE) if several or any(r.low_s for r in rows) else {*_OF_WIDE} - {*_EXTREMES}
     columns = [c for c in columns if width >= WIDE or c[0] not in hidden]
-    shown, room = fit_columns(columns, width, _SPARE, _FEWEST_MARKS if several else 0)
-    modelled = any(m != Expected() for m in models)
-    if modelled and room < _FEWEST_MARKS:  # a requested model has priority over the distribution
-        return _of_rows(rows, shown)
-    marks = max(_FEWEST_MARKS, min(_MOST_MARKS, room))
-    title = "distribution" if marks >= len("distribution") else "spread"
-    shown.append((title, "left", [draw_sparkline(r.times_s, marks, ascii_only) for r in rows]))
+    shown, room = fit_columns(columns, width, SPARE)
+    if shown[-1][0] == "spread":
+        marks = min(_MOST_MARKS, _FEWEST_MARKS + room)
+        title = "distribution" if marks >= len("distribution") else "spread"
+        drawn = [draw_sparkline(r.times_s, marks, ascii_only) for r in rows]
+        shown[-1] = (title, "left", drawn)
     return _of_rows(rows, shown)
 
 
@@ -294,7 +296,7 @@ def lines_of(
     screen = open_console(file=out, width=width, color_system=None, highlight=False, emoji=False)
     for shown in shown_tables:
         screen.print(shown.heading, markup=False, soft_wrap=True)
-        screen.print(shown.table)
+        screen.print(shown.table, crop=False)
         if shown.footnote:
             screen.print(shown.footnote, markup=False)
     out.seek(0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.commands import list_commands
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option, redefine, switch
 
@@ -75,3 +76,17 @@ def test_what_is_wrong_is_one_error(words: str, says: str) -> None:
     """Rule: values, alternatives, names and combinations are refused by the same error."""
     with pytest.raises(Unsupported, match=re.escape(says)):
         _parse(*words.split())
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_list_of_commands_fits(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: no line of ``busbar -h`` is wider than the terminal; a wrapped line is indented."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = ["Begin with it.", "", f"  {'measure':<16}say which hosts, links and racks are good"]
+    with pytest.raises(SystemExit):
+        list_commands("busbar", "COMMAND", lines, ["measure"], ["--help"])
+    shown = capsys.readouterr().out.split("Begin with it.\n\n")[1].splitlines()
+    assert max(map(len, shown)) <= width and shown[0].startswith("  measure         say which")
+    assert all(line.startswith(" " * 18) for line in shown[1:]) and "good" in shown[-1]

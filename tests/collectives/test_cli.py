@@ -40,6 +40,16 @@ def test_show_is_the_schedule() -> None:
     assert status == 0 and "10→11 0" in out
 
 
+@pytest.mark.parametrize("width", [40, 50, 60, 70, 80, 100])
+def test_a_schedule_that_has_no_room_is_listed(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: heads and moves of a schedule are never broken; without room moves are listed."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, _ = collectives_cli("show ring -c allreduce -n 8")
+    steps = out.split("\n→")[0].splitlines()
+    assert max(map(len, steps)) <= width
+    assert ("rank 7" in out) == (width >= 80) and ("7→0 +6" in out) == (width < 80)
+
+
 def test_show_draws(tmp_path: Path) -> None:
     """The drawing is an SVG; an ending that nothing can draw is refused."""
     pytest.importorskip("matplotlib")

@@ -238,8 +238,29 @@ def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
     assert "NEW is a log without environment: facts that it lacks are not compared" in err
 
 
-def test_launches_far_apart_leave_a_table_to_read(runs: Path) -> None:
+@pytest.mark.parametrize("counts", [(2, 4), (2, 4, 8), (4,)])
+def test_other_rank_counts_are_named_instead_of_the_mapping(
+    counts: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Rule: runs on other rank counts are refused with the counts, not with each rank's place."""
+    files = []
+    for name, ranks in (("base", (2,)), ("new", counts)):
+        made = [
+            one
+            for p in ranks
+            for one in records(["ring"], [p], mapping={"node": [0] * p, "gpu": [None] * p})
+        ]
+        files.append(saved(tmp_path / f"{name}.jsonl", made))
+    err = cli("compare", *files, status=2).err
+    text = ", ".join(map(str, counts[:-1])) + f" and {counts[-1]}" if counts[1:] else "4"
+    assert f"same setting: 2 ranks against {text} ranks (--anyway" in " ".join(err.split())
+
+
+def test_launches_far_apart_leave_a_table_to_read(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rule: an interval of more than a factor of 100 is ``-``, and a verdict is never cut."""
+    monkeypatch.setenv("COLUMNS", "80")
     sides = [
         [
             str(saved(runs / f"{side}-{slow}.jsonl", noisy(ord(side) + slow, slow=slow)))

@@ -28,7 +28,7 @@ def test_a_figure_says_what_it_shows() -> None:
     found = rows(noisy(1, sizes=(1024, 2**16, 2**20, 2**26)))
     made = {k.rsplit("-", 1)[1]: v.decode() for k, v in figures(found, "svg", 2e10).items()}
     for kind, words in {
-        "busbw": ["busbw (GB/s)", "size (bytes)", "bound, at most 20 GB/s", "ring mpi"],
+        "busbw": ["busbw (GB/s)", "size (bytes)", "limit, at most 20 GB/s", "ring mpi"],
         "latency": ["<!-- time -->", "tree mpi: ", "out-of-place"],
         "ecdf": ["share of iterations", "at 64M (us)", "n = 40"],
     }.items():

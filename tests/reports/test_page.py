@@ -147,6 +147,17 @@ def test_shared_cores_are_said_first() -> None:
     assert "oversubscribed" not in page(found).decode().split("<main")[0]
 
 
+def test_the_answer_is_of_ranks_with_cores_of_their_own() -> None:
+    """Rule: the sentence of the head is of a rank count whose ranks shared no cores, if there is
+    one; as the figures are.
+    """  # noqa: D205
+    found = [
+        replace(r, ranks_per_core=2.0) if r.ranks == 4 else r
+        for r in rows(records(["ring", "library"], [2, 4]))
+    ]
+    assert "(allreduce, float, sum, 2 ranks, out-of-place)" in page(found).decode()
+
+
 def test_cards_are_in_order() -> None:
     """Rule: cards stand by collective and ranks, not as files happen to come."""
     found = [

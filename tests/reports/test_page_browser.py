@@ -49,7 +49,7 @@ def _fits(tab: Any) -> int:
 
 
 def test_every_figure_is_drawn(tab: Any) -> None:
-    """Rule: busbw with bound, time, distribution, scaling, matrix, each in words too.
+    """Rule: busbw with limit, time, distribution, scaling, matrix, each in words too.
 
     Fitted lines are drawn on request.
     """
@@ -73,7 +73,7 @@ def test_every_figure_is_drawn(tab: Any) -> None:
         "[c.querySelector('.main-svg').clientWidth, c.clientWidth])"
     )
     assert all(drawn == room for drawn, room in tab.execute_script(widths))
-    assert "bound" in lines(tab, "busbw") and "bound" in lines(tab, "latency")
+    assert "limit" in lines(tab, "busbw") and "limit" in lines(tab, "latency")
     assert _fits(tab) == 0
     tab.find_element(By.XPATH, "//form//label[span[text()='Fitted lines']]/input").click()
     drawn(tab)
@@ -123,6 +123,41 @@ def test_the_filter_filters(tab: Any) -> None:
     assert "ring, 2 ranks, in-place" in lines(tab, "busbw")
 
 
+def test_it_opens_on_ranks_with_cores_of_their_own(driver: Any, tmp_path: Path) -> None:
+    """Rule: the filter begins at a rank count whose ranks shared no cores, if there is one."""
+    found = [
+        replace(r, ranks_per_core=2.0) if r.ranks == 4 else r
+        for r in rows(records(["ring", "library"], [2, 4]))
+    ]
+    file = tmp_path / "page.html"
+    file.write_bytes(page(found))
+    opened(driver, file)
+    assert driver.find_element("id", "count").text.endswith("ranks 2, placement out-of-place")
+
+
+def test_an_interval_that_is_a_dash_has_no_band(driver: Any, tmp_path: Path) -> None:
+    """Rule: an interval of a factor of 100 or more, ``-`` in the table, is in no figure's band."""
+    found = [r for r in rows(records(["ring"], [4])) if r.placement == "out"]
+    last = replace(found[-1], low_s=found[-1].time_s / 2, high_s=found[-1].time_s * 60)
+    file = tmp_path / "page.html"
+    file.write_bytes(page([*found[:-1], last]))
+    opened(driver, file)
+    assert column(driver, "95 %")[-1] == "-"
+    for plot in ("busbw", "latency"):
+        (reached,) = traces(driver, plot, ".filter(t => t.fill).map(t => Math.max(...t.x))")
+        assert reached == found[-2].nbytes
+
+
+def test_a_table_that_scrolls_has_a_shadow_at_its_cut_end(driver: Any, tmp_path: Path) -> None:
+    """Rule: the scrolling box of a table marks the side on which columns are hidden."""
+    file = tmp_path / "page.html"
+    file.write_bytes(page(rows(records())))
+    opened(driver, file)
+    box = "document.querySelector('.scroll[aria-label=\"All rows\"]')"
+    style = f"return getComputedStyle({box}).backgroundAttachment"
+    assert driver.execute_script(style) == "local, local, scroll, scroll"
+
+
 def test_the_table_sorts(tab: Any) -> None:
     """Rule: a heading sorts by the number behind the text, both ways, and says which way."""
     from selenium.webdriver.common.by import By
@@ -167,7 +202,7 @@ def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
     assert column(driver, "95 %") == [format_interval(r.low_s, r.high_s, r.time_s) for r in found]
     assert column(driver, "busbw (GB/s)") == [format_rate(r.busbw_bytes_per_s) for r in found]
     assert column(driver, "cv") == [format_percent(r.cv) for r in found]
-    assert column(driver, "% of bound") == [format_percent(share_of_limit(r)) for r in found]
+    assert column(driver, "% of limit") == [format_percent(share_of_limit(r)) for r in found]
 
 
 def test_hovering_tells_numbers(tab: Any) -> None:
@@ -267,4 +302,4 @@ def test_a_hundred_thousand_rows_stay_usable(driver: Any, tmp_path: Path) -> Non
     search.send_keys("a17")
     drawn(driver)
     assert "2,000 of 100,000 rows" in driver.find_element(By.ID, "count").text
-    assert lines(driver, "busbw") == ["a17", "bound"]
+    assert lines(driver, "busbw") == ["a17", "limit"]

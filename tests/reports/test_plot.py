@@ -47,7 +47,7 @@ def test_busbw_has_measured_fitted_and_bound_curves() -> None:
     assert len(fits) == 2 and fits[0].get_ydata()[-1] == pytest.approx(
         _line(axes, "ring").get_ydata()[-1], rel=0.1
     )
-    bound = _line(axes, "bound")
+    bound = _line(axes, "limit")
     # Records state half of the median as the least time of the fastest: twice its busbw, nearly.
     best = max((r.busbw_bytes_per_s or 0) * (r.time_s or 0) / (r.limit_s or 1) for r in mine) / 1e9
     assert max(bound.get_ydata()) == pytest.approx(best, rel=0.05)
@@ -56,11 +56,11 @@ def test_busbw_has_measured_fitted_and_bound_curves() -> None:
 def test_an_option_bounds_rows_that_have_no_limit() -> None:
     """Rule: --limit is drawn for logs of others, on busbw as a rate and on time as a time."""
     found = [replace(r, limit_s=None) for r in rows(records(["ring"], [4]))]
-    assert set(_line(_drawn("busbw", found, 5e9), "bound").get_ydata()) == {5.0}
-    times = _line(_drawn("latency", found, 5e9), "bound").get_ydata()
+    assert set(_line(_drawn("busbw", found, 5e9), "limit").get_ydata()) == {5.0}
+    times = _line(_drawn("latency", found, 5e9), "limit").get_ydata()
     assert times == pytest.approx([1e6 * 1.5 * s / 5e9 for s in (1024, 2**16, 2**20, 2**26)])
     assert not any(
-        str(line.get_label()).startswith("bound") for line in _drawn("busbw", found).lines
+        str(line.get_label()).startswith("limit") for line in _drawn("busbw", found).lines
     )
 
 

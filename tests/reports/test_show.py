@@ -10,7 +10,7 @@ import pytest
 
 from busbar.start import python
 from reports.records.measurement import Measurement
-from reports.tables.show import tables, texts
+from reports.tables.show import _OF_WIDE, SPARE, lines_of, tables, texts
 from tests.reports.runs import cli, records, rows, saved
 
 WORDS = ("time", "95 %", "busbw", "limit", "n")
@@ -48,7 +48,7 @@ def test_more_room_shows_more() -> None:
 
 def test_a_distribution_uses_the_room_that_is_left() -> None:
     """Rule: at least six marks, at most twenty-four; plain characters where there is no UTF-8."""
-    found = rows(records(["recursive_doubling_with_a_long_name", "ring"], [4]))
+    found = rows(records(["recursive_doubling", "ring"], [4]))
     for width, least, most in ((80, 6, 12), (160, 12, 24), (240, 24, 24)):
         assert least <= max(map(len, _cells(found, width))) <= most
     assert all(line.isascii() for line in texts(found, 160, ascii_only=True))
@@ -124,3 +124,27 @@ def test_extremes_are_shown_where_they_are_the_spread(tmp_path: Path) -> None:
     )
     out = cli("show", log, "--ranks", "4").out
     assert "9.00 us" in out and "11.0 us" in out
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "halving_doubling", "library nccl"])
+def test_no_width_cuts_a_number_or_drops_the_key(algorithm: str) -> None:
+    """Rule: at any width each row has its size, algorithm, time and busbw whole.
+
+    What is left out are whole columns, in the order of `SPARE`.
+    """
+    found = [r for r in rows(records([algorithm], [4])) if r.placement == "out"]
+    (widest,) = tables(found[:4], 400)
+    whole = {str(c.header): [str(cell) for cell in c._cells] for c in widest.table.columns}
+    for width in range(20, 161):
+        (shown,) = tables(found[:4], width)
+        heads = [str(column.header) for column in shown.table.columns]
+        assert {"size", "algorithm", "time", "busbw"} <= set(heads)
+        left_out = [name in heads for name in SPARE if name in whole and name not in _OF_WIDE]
+        assert left_out == sorted(left_out), f"{width}: {heads}"
+        text = "\n".join(lines_of([shown], width))
+        for column in shown.table.columns:
+            for cell in column._cells:
+                words = str(cell).split() if column.header == "algorithm" else [str(cell).strip()]
+                assert all(word in text for word in words), f"{width}: {cell}"
+            if column.header in ("n", "limit", "95 %", "time"):
+                assert [str(cell) for cell in column._cells] == whole[str(column.header)]

@@ -598,3 +598,18 @@ def test_server_and_ring_leave_shared_work_out_and_name_transports() -> None:
     assert "on 4 ranks, mpi;" in mpi and "on 4 ranks, shm;" in shm
     shared = [_result(n, 4, 1 << 20, _spread(1e-3), worksharing=True) for n in ("ring", "ps")]
     assert server_and_ring(_rows(*shared)) == []
+
+
+@pytest.mark.parametrize("width", range(40, 161, 8))
+def test_ranges_keep_sizes_and_algorithm_at_any_width(width: int) -> None:
+    """Rule: `library takes` stays at 80 columns; sizes, algorithm and `next takes` at any width."""
+    found = [
+        row
+        for n, size in enumerate((1 << 16, 1 << 18, 1 << 20))
+        for name, middle in (("ring", 1e-3), ("ps", 1.8e-3), ("library", 9e-3))
+        for row in _rows(_result(name, 2, size, _spread(middle) if n else (middle,)))
+    ]
+    text = "\n".join(answer(found, width))
+    assert re.search(r"64K - 1M +~?ring .*\dx ps at 2 of 3", text)
+    assert "library takes" in text or width < 80
+    assert "  takes  " in text or width < 96

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import numpy as np
 import pytest
 
 import bench.run.rows
+from bench.run.screen import Screen
+from busbar.terminal import print_note
 from reports.records.measurement import Record
 from tests.conftest import Run, on_threads
 
@@ -55,6 +58,22 @@ def test_too_few_iterations_are_said_once() -> None:
         " (raise --budget or -n)"
     ]
     assert on_threads("allreduce", *few, "--timing loop")[2] == ""
+
+
+def test_a_note_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: text and line break of a note leave together, so no launcher can part them."""
+
+    class Writes(io.StringIO):
+        def write(self, text: str) -> int:
+            if text:
+                written.append(text)
+            return len(text)
+
+    written: list[str] = []
+    monkeypatch.setattr(sys, "stderr", Writes())
+    Screen(0).note("busbar: most of all ring: cv 140 %")
+    print_note("most of all ring: cv 140 %")
+    assert written == ["busbar: most of all ring: cv 140 %\n"] * 2
 
 
 def test_only_one_rank_speaks_and_starting_costs_nothing(run: Run) -> None:
