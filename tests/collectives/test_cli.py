@@ -45,9 +45,10 @@ def test_a_schedule_that_has_no_room_is_listed(width: int, monkeypatch: pytest.M
     """Rule: heads and moves of a schedule are never broken; without room moves are listed."""
     monkeypatch.setenv("COLUMNS", str(width))
     _, out, _ = collectives_cli("show ring -c allreduce -n 8")
-    steps = out.split("\n→")[0].splitlines()
+    table = out.split("\n→")[0]
+    steps = table.splitlines()
     assert max(map(len, steps)) <= width
-    assert ("rank 7" in out) == (width >= 80) and ("7→0 +6" in out) == (width < 80)
+    assert ("rank 7" in table) == (width >= 80) and ("7→0 +6" in out) == (width < 80)
 
 
 def test_show_draws(tmp_path: Path) -> None:
