@@ -40,23 +40,32 @@ template <class Handle>
 class CallList final : public Calls {
 public:
     CallList(
-        std::vector<MpiCall> list, void* barrier, std::uint64_t comm,
+        std::vector<MpiCall> list, std::vector<int> parts, void* barrier, std::uint64_t comm,
         const Watch* watch, std::function<bool()> interrupted)
-        : list_(std::move(list)),
+        : list_(with_end(std::move(list))),
+          parts_(std::move(parts)),
           barrier_(barrier),
           comm_(handle(comm)),
           watch_(watch),
           interrupted_(std::move(interrupted)) {}
 
     void run() override {
-        for (MpiCall& c : list_) carry_out(c);
+        for (MpiCall* c = list_.data();; ++c) {
+            // Without the switch: these calls take as little as 12 ns.
+            while (c->shape == Shape::one_sided) {
+                one_sided(*c++);
+                if (c->shape == Shape::flush) flush(*c++);
+            }
+            if (c->shape == Shape::shapes) break;
+            carry_out(*c);
+        }
         end();
     }
     void part(std::size_t from, std::size_t to) override {
-        for (std::size_t i = from; i < to; ++i) carry_out(list_.at(i));
+        for (std::size_t i = from; i < to; ++i) carry_out(at(i));
     }
     void end() override { ++done_; }
-    bool test(std::size_t index) override { return complete(list_.at(index)); }
+    bool test(std::size_t index) override { return complete(at(index)); }
     void barrier() override { kept(as<int(Handle)>(barrier_)(comm_)); }
 
 protected:
@@ -75,6 +84,15 @@ protected:
     }
 
 private:
+    // The end is a call of no shape: a pointer need not be compared with an end, too.
+    static std::vector<MpiCall> with_end(std::vector<MpiCall> list) {
+        list.emplace_back().shape = Shape::shapes;
+        return list;
+    }
+    MpiCall& at(std::size_t index) {
+        if (index + 1 >= list_.size()) throw std::out_of_range("no such call");
+        return list_[index];
+    }
     static Handle handle(std::uint64_t value) {
         if constexpr (std::is_pointer_v<Handle>) return reinterpret_cast<Handle>(value);
         else return static_cast<Handle>(static_cast<std::uint32_t>(value));
@@ -160,7 +178,18 @@ private:
         kernels_.carry_out(
             Type(c.type), Op(c.op), {&target, 1, sources, 2, static_cast<std::size_t>(c.sends)});
     }
-    // Inlined, and what needs registers or a stack of its own is not: a put of 8 bytes takes 12 ns.
+    [[gnu::always_inline]] void one_sided(MpiCall& c) {
+        const Handle type = handle(c.type);
+        const int n = static_cast<int>(c.sends);
+        kept(
+            as<int(void*, int, Handle, int, std::intptr_t, int, Handle, Handle)>(c.function)(
+                c.source, n, type, c.to, static_cast<std::intptr_t>(c.receives), n, type, handle(c.op)),
+            c.to);
+    }
+    [[gnu::always_inline]] void flush(MpiCall& c) {
+        kept(as<int(int, Handle)>(c.function)(c.to, handle(c.op)), c.to);
+    }
+    // Inlined, and what needs registers or a stack of its own is not.
     [[gnu::always_inline]] void carry_out(MpiCall& c) {
         const Handle type = handle(c.type), op = handle(c.op);
         const int n = static_cast<int>(c.sends), m = static_cast<int>(c.receives);
@@ -182,7 +211,7 @@ private:
                 return kept(as<int(Void, int, Handle, void*, int, Handle, int, Handle)>(c.function)(
                     c.source, n, type, c.target, m, type, c.to, comm_));
             case Shape::variable: {
-                const int *p = c.parts.data(), size = static_cast<int>(c.parts.size() / 4);
+                const int *p = parts_.data(), size = static_cast<int>(parts_.size() / 4);
                 return kept(as<int(Void, const int*, const int*, Handle, void*, const int*,
                                    const int*, Handle, Handle)>(c.function)(
                     c.source, p, p + size, type, c.target, p + 2 * size, p + 3 * size, type, comm_));
@@ -199,13 +228,9 @@ private:
                 if (!complete(c)) wait_for(c);
                 return;
             case Shape::one_sided:
-                return kept(
-                    as<int(void*, int, Handle, int, std::intptr_t, int, Handle, Handle)>(
-                        c.function)(
-                        c.source, n, type, c.to, static_cast<std::intptr_t>(c.receives), n, type, op),
-                    c.to);
+                return one_sided(c);
             case Shape::flush:
-                return kept(as<int(int, Handle)>(c.function)(c.to, op), c.to);
+                return flush(c);
             case Shape::await:
                 return await(c);
             case Shape::progress:
@@ -220,6 +245,7 @@ private:
     }
 
     std::vector<MpiCall> list_;
+    std::vector<int> parts_;
     void* barrier_;
     Handle comm_;
     const Watch* watch_;  // for the ranks that share memory; null: there are none
@@ -235,7 +261,7 @@ private:
 }  // namespace
 
 std::unique_ptr<Calls> calls(
-    std::vector<MpiCall> list, void* barrier, std::uint64_t comm, bool wide,
+    std::vector<MpiCall> list, std::vector<int> parts, void* barrier, std::uint64_t comm, bool wide,
     const Watch* watch, std::function<bool()> interrupted) {
     for (const MpiCall& c : list)
         if (c.shape < Shape::reduction || c.shape >= Shape::shapes ||
@@ -244,8 +270,9 @@ std::unique_ptr<Calls> calls(
             throw std::invalid_argument("a call of no known shape, or of no function");
     if (wide)
         return std::make_unique<CallList<void*>>(
-            std::move(list), barrier, comm, watch, std::move(interrupted));
-    return std::make_unique<CallList<int>>(std::move(list), barrier, comm, watch, std::move(interrupted));
+            std::move(list), std::move(parts), barrier, comm, watch, std::move(interrupted));
+    return std::make_unique<CallList<int>>(
+        std::move(list), std::move(parts), barrier, comm, watch, std::move(interrupted));
 }
 
 }  // namespace busbar

@@ -40,15 +40,16 @@ enum class Shape : int {
     shapes,
 };
 
+// What messages and one-sided calls need comes first, in 64 bytes.
 struct MpiCall {
     Shape shape;
+    int to;          // the root, or the destination of a message
     void* function;  // null for work inside a rank or in shared memory
-    void *source, *other, *target;
+    void *source, *target;
     std::int64_t sends, receives;  // elements; bytes of a copy
-    int to, from;                  // the root, or the destination and the source of a message
     std::uint64_t type, op;        // handles
-    // For `variable`: counts and displacements of every rank to send, then those to receive.
-    std::vector<int> parts;
+    void* other;
+    int from;  // the source of a message
 };
 
 // Thrown when a call does not return MPI_SUCCESS. `peer`: the other rank of the message, or -1.
@@ -67,10 +68,11 @@ public:
     virtual void end() = 0;
 };
 
+// `parts`: for `variable`, counts and displacements of every rank to send, then those to receive.
 // `wide`: handles are pointers. `watch`: for the ranks that share memory; null if there are none.
 // `interrupted` is called several times a second.
 std::unique_ptr<Calls> calls(
-    std::vector<MpiCall> list, void* barrier, std::uint64_t comm, bool wide,
+    std::vector<MpiCall> list, std::vector<int> parts, void* barrier, std::uint64_t comm, bool wide,
     const Watch* watch, std::function<bool()> interrupted);
 
 }  // namespace busbar

@@ -132,10 +132,10 @@ std::unique_ptr<Calls> calls_of(
     std::uint64_t comm, bool wide, const Watch* watch) {
     Rows<CallRow> rows(table);
     auto list = rows.list<MpiCall>(rows.left(), [&](const CallRow& r) {
-        return MpiCall{Shape(r.shape), address(r.function), address(r.source), address(r.other),
-                       address(r.target), r.sends, r.receives, r.to, r.from, r.type, r.op, parts};
+        return MpiCall{Shape(r.shape), r.to, address(r.function), address(r.source),
+                       address(r.target), r.sends, r.receives, r.type, r.op, address(r.other), r.from};
     });
-    return calls(std::move(list), address(barrier), comm, wide, watch, interrupted);
+    return calls(std::move(list), parts, address(barrier), comm, wide, watch, interrupted);
 }
 
 void reduce(
