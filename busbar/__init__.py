@@ -20,8 +20,16 @@ _DOORS = {
     "load": "bench.api.measured:load",
     "topology": "bench.api.machine:topology",
     "pick": "bench.api.machine:pick",
+    "MeasuredRows": "bench.api.measured:MeasuredRows",
+    "ResultTable": "bench.api.results:ResultTable",
+    "BestAlgorithm": "bench.api.results:BestAlgorithm",
+    "ComparedRow": "bench.api.comparing:ComparedRow",
+    "BusbarError": "busbar.errors:BusbarError",
 }
-__all__ = ["compare", "load", "pick", "predict", "run", "simulate", "step", "topology"]
+__all__ = [
+    "BestAlgorithm", "BusbarError", "ComparedRow", "MeasuredRows", "ResultTable", "compare", "load",
+    "pick", "predict", "run", "simulate", "step", "topology",
+]  # fmt: skip
 install()
 
 

@@ -1,10 +1,15 @@
+from bench.api.comparing import ComparedRow as ComparedRow
 from bench.api.comparing import compare as compare
 from bench.api.machine import pick as pick
 from bench.api.machine import topology as topology
+from bench.api.measured import MeasuredRows as MeasuredRows
 from bench.api.measured import load as load
 from bench.api.predicting import predict as predict
 from bench.api.predicting import simulate as simulate
+from bench.api.results import BestAlgorithm as BestAlgorithm
+from bench.api.results import ResultTable as ResultTable
 from bench.api.running import run as run
 from bench.api.running import step as step
+from busbar.errors import BusbarError as BusbarError
 
 __version__: str

@@ -93,6 +93,14 @@ def _put_back(parts: Mapping[Path, Path], old: Mapping[Path, Path]) -> None:
                 resolved(path).unlink()
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder if it is missing. Raises StoreError."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be made: {error.strerror}") from None
+
+
 def replace(path: Path, data: bytes) -> None:
     """Replace a file's content atomically and wait for the disk.
 

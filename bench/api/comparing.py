@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -11,11 +11,12 @@ from bench.api.measured import MeasuredRows, load
 from bench.api.results import ResultTable
 from busbar.errors import Unsupported
 from reports.analysis.compare import Comparison, compare_runs
+from reports.records.measurement import Measurement
 from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
 from reports.tables.show import lines_of
 
 _WIDTH = 100
-Rows = MeasuredRows | str | Path | Iterable[str | Path]
+Rows = MeasuredRows | Sequence[Measurement] | str | Path | Iterable[str | Path]
 """Rows, or the files that `busbar.load` reads."""
 
 
@@ -72,11 +73,15 @@ def compare(
 
 def _rows(side: Rows) -> MeasuredRows:
     if isinstance(side, MeasuredRows):
-        return side
+        return MeasuredRows(()) + side
     if hasattr(side, "keys"):
         kind = type(side).__name__
         raise Unsupported(f"busbar.compare: rows or files are compared, not a {kind}")
-    return load(side)
+    items = [side] if isinstance(side, (str, Path)) else list(side)
+    rows = [one for one in items if isinstance(one, Measurement)]
+    if rows and len(rows) == len(items):
+        return MeasuredRows(()) + rows
+    return load(*(one for one in items if not isinstance(one, Measurement)))
 
 
 def _line(c: Comparison) -> ComparedRow:

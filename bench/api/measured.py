@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from itertools import chain
@@ -11,13 +13,13 @@ from math import nan
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import unknown
 from busbar.errors import MissingLibrary, ReportError, Unsupported
-from busbar.files import FIGURE_FORMS, write_all
-from busbar.units import format_count, format_rate, format_seconds, format_size
+from busbar.files import FIGURE_FORMS, make_folder, write_all
+from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
 from reports.analysis.answer import answers, verdict
 from reports.analysis.cautions import warnings_of
 from reports.analysis.launches import over_launches
@@ -27,10 +29,10 @@ from reports.figures.every import every_figure
 from reports.figures.plot import figures
 from reports.readers.codec import with_steps
 from reports.readers.frame import frame
-from reports.readers.reading import read
-from reports.records.measurement import Measurement, grouped
+from reports.readers.reading import once, read
+from reports.records.measurement import Measurement, Reading, grouped
 from reports.records.metrics import PLACEMENT
-from reports.records.table import folded
+from reports.records.table import distinct, folded
 from reports.statistics.quantities import LATENCY_BOUND
 from reports.tables.scaling import answer, best_lines, disturbance_lines
 from reports.tables.show import texts
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 _WIDTH = 100
 # The first columns of a frame; the others follow in the order of the record.
 _FIRST = (
-    "collective", "algorithm", "ranks", "size", "placement", "time_s", "algbw", "busbw", "wrong",
+    "algorithm", "size", "busbw", "time_s", "collective", "ranks", "placement", "algbw", "wrong",
 )  # fmt: skip
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
@@ -70,17 +72,54 @@ class MeasuredRows(Sequence[Measurement]):
         """A row; a slice gives another MeasuredRows."""
         if not isinstance(at, slice):
             return self.rows[at]
-        return MeasuredRows(self.rows[at], self.notes, self.brief)
+        return self._part(self.rows[at])
 
     def __len__(self) -> int:
         """The number of rows."""
         return len(self.rows)
 
-    def __add__(self, other: MeasuredRows) -> MeasuredRows:
-        """The rows of both, in this order."""
+    def __add__(self, other: Iterable[Measurement]) -> MeasuredRows:
+        """The rows of both, in this order; a launch that both have counts once."""
+        more = other if isinstance(other, MeasuredRows) else MeasuredRows(other)
         return MeasuredRows(
-            (*self.rows, *other.rows), (*self.notes, *other.notes), (*self.brief, *other.brief)
+            distinct((*self.rows, *more.rows)),
+            dict.fromkeys((*self.notes, *more.notes)),
+            (*self.brief, *more.brief),
         )
+
+    def __radd__(self, other: Iterable[Measurement] | Literal[0]) -> MeasuredRows:
+        """The rows of both, also for ``sum(...)``, which begins with 0."""
+        return MeasuredRows(() if isinstance(other, int) else other) + self
+
+    def filter(
+        self,
+        *,
+        collective: str | Sequence[str] | None = None,
+        algorithm: str | Sequence[str] | None = None,
+        size: int | str | Sequence[int | str] | None = None,
+        ranks: int | Sequence[int] | None = None,
+        placement: str | Sequence[str] | None = None,
+        transport: str | Sequence[str] | None = None,
+        dtype: str | Sequence[str] | None = None,
+        op: str | Sequence[str] | None = None,
+    ) -> MeasuredRows:
+        """The rows with these values, one or several each: ``filter(size="64K", ranks=[2, 4])``.
+
+        Raises Unsupported for a size that is none.
+        """
+        sizes = None if size is None else [parse_size(str(one)) for one in _several(size)]
+        wanted = {
+            "collective": collective, "algorithm": algorithm, "size": sizes, "ranks": ranks,
+            "placement": placement, "transport": transport, "dtype": dtype, "op": op,
+        }  # fmt: skip
+        values = {name: set(_several(one)) for name, one in wanted.items() if one is not None}
+        return self._part(
+            row for row in self.rows if all(getattr(row, n) in one for n, one in values.items())
+        )
+
+    def _part(self, rows: Iterable[Measurement]) -> MeasuredRows:
+        """Some of the rows. What the run printed is of all of it, and left out."""
+        return MeasuredRows(rows, self.notes)
 
     @property
     def wrong(self) -> int:
@@ -95,7 +134,9 @@ class MeasuredRows(Sequence[Measurement]):
     @property
     def warnings(self) -> list[str]:
         """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
-        return list(dict.fromkeys([*self.brief, *warnings_of(self._together)]))
+        reasons = Counter(row.skipped for row in self.rows if row.skipped)
+        skipped = [f"{format_count(n, 'row')} skipped: {why}" for why, n in reasons.items()]
+        return list(dict.fromkeys([*self.brief, *skipped, *warnings_of(self._together)]))
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:
@@ -148,15 +189,21 @@ class MeasuredRows(Sequence[Measurement]):
         return every_figure(self.rows, [row for row in self.rows if row.step is not None], form)
 
     def plot(self, folder: str | Path = ".", form: str = "png") -> list[Path]:
-        """Write `figures` to files in a folder. Returns their paths. Raises also StoreError."""
+        """Write `figures` to files in a folder, which is made. Returns their paths.
+
+        Raises also StoreError.
+        """
         drawn = self.figures(form)
+        make_folder(Path(folder))
         paths = [Path(folder) / f"{name}.{form}" for name in drawn]
         write_all(zip(paths, drawn.values(), strict=True))
         return paths
 
     def __repr__(self) -> str:
         what = ", ".join(dict.fromkeys(f"{r.collective} {r.algorithm}".strip() for r in self.rows))
-        return f"<MeasuredRows: {format_count(len(self.rows), 'row')}: {what or 'nothing'}>"
+        skipped = sum(bool(row.skipped) for row in self.rows)
+        rows = format_count(len(self.rows), "row") + (f", {skipped} skipped" if skipped else "")
+        return f"<MeasuredRows: {rows}: {what or 'nothing'}>"
 
     def __str__(self) -> str:
         shown = texts(over_launches(self._together), _WIDTH)
@@ -188,7 +235,8 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
 
     A list of paths is accepted as well, and a pattern such as ``"*.log"``, which stands for the
     files that it matches, by name. ``ranks``: the number of ranks, for logs that do not state it.
-    Raises ReportError.
+    A launch that several files have counts once. ``notes`` says so, and which files cannot be read;
+    if none can, ReportError is raised.
     """
     if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
         raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
@@ -204,15 +252,22 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
             files += _matching(one)
     if not files:
         raise ReportError("busbar.load: no file to read")
-    readings = [read(path, ranks) for path in files]
-    return MeasuredRows(
-        (
-            row
-            for path, one in zip(files, readings, strict=True)
-            for row in with_steps(Path(path), one.rows)
-        ),
-        (str(note) for one in readings for note in one.notes),
-    )
+    readings, errors = list[Reading](), list[ReportError]()
+    for file in files:
+        try:
+            reading = read(file, ranks)
+            readings.append(replace(reading, rows=with_steps(Path(file), reading.rows)))
+        except ReportError as error:
+            errors.append(error)
+    if not readings:
+        raise errors[0]
+    readings = once(readings)
+    notes = [str(note) for one in readings for note in one.notes]
+    return MeasuredRows((row for one in readings for row in one.rows), [*map(str, errors), *notes])
+
+
+def _several(value: object) -> Iterable[Any]:
+    return [value] if isinstance(value, (str, int)) or not isinstance(value, Iterable) else value
 
 
 def _matching(path: str | Path) -> Sequence[str | Path]:

@@ -95,7 +95,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         left, right = sides(self.files)
         if set(map(os.path.realpath, left)) == set(map(os.path.realpath, right)):
             note("BASE and NEW are the same files")
-        readings = read_all([*left, *right], self.ranks)
+        readings = [*read_all(left, self.ranks), *read_all(right, self.ranks)]
         base, new = (
             [row for one in side for row in one.rows]
             for side in (readings[: len(left)], readings[len(left) :])
@@ -273,7 +273,8 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         noise = parse_share(self.noise)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         readings = read_all(self.files, self.ranks)
-        runs = [(str(p), one.rows) for p, one in zip(self.files, readings, strict=True)]
+        both = zip(self.files, readings, strict=True)
+        runs = [(str(path), one.rows) for path, one in both if len(one.rows)]
         ordered = by_start(runs)
         changes = history(ordered, noise)
         forbidding = [(n, d) for n, ds in changes.differing.items() for d in ds if d.forbids]

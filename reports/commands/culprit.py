@@ -23,7 +23,7 @@ from reports.commands.output import (
     print_table,
     rows_of,
 )
-from reports.readers.reading import read
+from reports.readers.reading import once, read
 from reports.records.measurement import Reading, grouped
 
 if TYPE_CHECKING:
@@ -103,7 +103,10 @@ class OutliersCommand(RunOptions, Command):
                 paths.append(path)
             except ReportError as error:  # of many hosts' logs this is one more finding
                 unread.append(str(error))
+        readings = once(readings)
         print_notes(paths, readings)
+        paths = [path for path, one in zip(paths, readings, strict=True) if len(one.rows)]
+        readings = [one for one in readings if len(one.rows)]
         result = outliers([one.rows for one in readings], margin)
         if not result.files:
             for reason in unread:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from busbar.commands import Command
 from busbar.completion import run_files
 from busbar.errors import ReportError
-from busbar.files import FIGURE_FORMS
+from busbar.files import FIGURE_FORMS, make_folder
 from busbar.options import option
-from reports.commands.output import MachineOptions, RunOptions, make_folder, read_all, rows_of
+from reports.commands.output import MachineOptions, RunOptions, read_all, rows_of
 from reports.readers.codec import step_measurements
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from busbar.status import BY_SIGNAL, TOTAL_OVER
 from busbar.tables import new_table
 from busbar.terminal import make_printable, open_console
 from busbar.units import format_count
-from reports.readers.reading import read
+from reports.readers.reading import once, read
 from reports.records.measurement import ENDED_EARLY, Measurement, Note, grouped
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def read_all(paths: Sequence[Path], ranks: int | None) -> list[Reading]:
     Notes that differ in place and figures alone are one line: the first, and how many are like it.
     """
     check_ranks(ranks)
-    readings = [read(path, ranks) for path in paths]
+    readings = once([read(path, ranks) for path in paths])
     print_notes(paths, readings)
     return readings
 
@@ -120,14 +120,6 @@ def _lacks_ranks(row: Measurement) -> bool:
     """True if a row has no busbw because its number of ranks is unknown."""
     rated = row.algbw_bytes_per_s is not None and row.busbw_bytes_per_s is None
     return rated and row.ranks is None
-
-
-def make_folder(path: Path) -> None:
-    """Create a folder for figures if it is missing. Raises ReportError."""
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be made: {error.strerror}") from None
 
 
 def note(text: str) -> None:

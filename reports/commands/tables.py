@@ -30,7 +30,7 @@ from reports.commands.output import (
     read_noting,
     wanted,
 )
-from reports.readers.reading import read
+from reports.readers.reading import once, read
 from reports.records.measurement import Measurement, Note, Reading
 
 
@@ -77,8 +77,10 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             note(str(one))
         if not readings:
             raise errors[-1]
+        readings = once(readings)
         print_notes(paths, readings, self.quiet)
-        return paths, readings, errors
+        paths = [path for path, one in zip(paths, readings, strict=True) if len(one.rows)]
+        return paths, [one for one in readings if len(one.rows)], errors
 
     def _document(self) -> int:
         """Print the rows of all files as one text; with rules, as JSON which rows broke them.

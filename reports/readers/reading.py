@@ -18,6 +18,7 @@ from busbar.arguments import program
 from busbar.errors import ReportError
 from busbar.files import decoded
 from busbar.status import EARLY
+from busbar.units import format_count
 from reports.readers import (
     codec,
     json_logs,
@@ -43,7 +44,7 @@ from reports.readers.text import (
     without_cut,
 )
 from reports.records.measurement import ENDED_EARLY, Measurement, Note, Reading, Run
-from reports.records.table import Measurements, of_kind
+from reports.records.table import Measurements, of_kind, without_repeats
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -263,7 +264,19 @@ def _directory(path: Path, ranks: int | None) -> Reading:
             parts.append(Reading((), [Note(str(file), 0, why, broken=True)]))
     if not any(part.rows for part in parts):
         raise ReportError(f"{path}: no row in any of its {len(files)} records")
+    parts = once(parts)
     return Reading([r for p in parts for r in p.rows], [n for p in parts for n in p.notes])
+
+
+def once(readings: Sequence[Reading]) -> list[Reading]:
+    """The readings, with a note in place of rows that an earlier one has, see `without_repeats`."""
+    parts, repeats = without_repeats([one.rows for one in readings])
+    notes: list[list[Note]] = [list(one.notes) for one in readings]
+    for part, earlier, count in repeats:
+        rows = format_count(count, "row")
+        text = f"{rows} of a launch that {earlier.source} has, too; a launch counts once"
+        notes[part].append(Note(readings[part].rows[0].run.source, 0, text))
+    return [Reading(*one) for one in zip(parts, notes, strict=True)] if repeats else list(readings)
 
 
 def parse(text: str, source: str = "<text>") -> Reading:

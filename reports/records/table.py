@@ -6,6 +6,7 @@ record of a million rows is read in seconds this way; with one object per row it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -525,6 +526,83 @@ def folded(rows: Sequence[Measurement]) -> Sequence[Measurement]:
     pooled = Measurements(columns, Times(together.times.values, edges)).take(np.argsort(first))
     pooled.columns.update(_figures(pooled.columns, pooled.times))
     return pooled
+
+
+class Repeat(NamedTuple):
+    """Rows that repeat an earlier part's: the number of their part, the earlier run, how many."""
+
+    part: int
+    earlier: Run
+    rows: int
+
+
+_FIGURES = attrgetter(*KEYS, "time_s", "min_s", "max_s", "iterations")
+
+
+def without_repeats(
+    parts: Sequence[Sequence[Measurement]],
+) -> tuple[list[Sequence[Measurement]], list[Repeat]]:
+    """Remove what a part repeats of earlier ones, such as a copy of a file: a launch counts once.
+
+    A row is a repeat if its run has the environment of an earlier part's run (of logs without a
+    start time: the file and the table), and a row of that run has the same `KEYS` and figures.
+    """
+    known: dict[str, tuple[Run, list[Sequence[Measurement]]]] = {}
+    kept: list[Sequence[Measurement]] = []
+    repeats: list[Repeat] = []
+    for number, part in enumerate(parts):
+        runs = {id(run): run for run in _runs(part)}
+        names = {at: _launch(run) for at, run in runs.items()}
+        suspects = {at: known[name] for at, name in names.items() if name in known}
+        keep = part
+        if suspects:
+            seen = {at: _seen(run, parts) for at, (run, parts) in suspects.items()}
+            there = [id(r.run) in seen and _FIGURES(r) in seen[id(r.run)] for r in part]
+            for at, (run, _) in suspects.items():
+                count = sum(id(r.run) == at for r, found in zip(part, there, strict=True) if found)
+                repeats += [Repeat(number, run, count)] if count else []
+            keep = _where(part, np.flatnonzero(np.logical_not(there)))
+        for at, name in names.items():
+            known.setdefault(name, (runs[at], []))[1].append(keep)
+        kept.append(keep)
+    return kept, repeats
+
+
+def distinct(rows: Iterable[Measurement]) -> list[Measurement]:
+    """The rows without repeats: no object twice, and no row of a launch that was read twice."""
+    once = list({id(row): row for row in rows}.values())
+    by_run: dict[int, list[Measurement]] = {}
+    for row in once:
+        by_run.setdefault(id(row.run), []).append(row)
+    if len({_launch(part[0].run) for part in by_run.values()}) == len(by_run):
+        return once
+    kept = {id(row) for part in without_repeats(list(by_run.values()))[0] for row in part}
+    return [row for row in once if id(row) in kept]
+
+
+def _seen(run: Run, parts: Iterable[Sequence[Measurement]]) -> set[Any]:
+    """The settings and figures of the rows that parts have of a launch."""
+    name = _launch(run)
+    mine = {id(one) for part in parts for one in _runs(part) if _launch(one) == name}
+    return {_FIGURES(row) for part in parts for row in part if id(row.run) in mine}
+
+
+def _runs(rows: Sequence[Measurement]) -> Iterable[Run]:
+    if isinstance(rows, Measurements):
+        labels: Iterable[Run] = rows.columns["run"].labels
+        return labels
+    return {id(row.run): row.run for row in rows}.values()
+
+
+def _launch(run: Run) -> str:
+    """A text that two runs share only if they are one launch."""
+    if run.environment.get("started"):
+        return json.dumps(run.environment, sort_keys=True)
+    return f"{run.source} {run.number}"
+
+
+def _where(rows: Sequence[Measurement], at: NDArray[np.intp]) -> Sequence[Measurement]:
+    return rows.take(at) if isinstance(rows, Measurements) else [rows[n] for n in at.tolist()]
 
 
 def _groups(columns: Mapping[str, Any]) -> NDArray[np.int64]:

@@ -44,6 +44,7 @@ from collectives.schedule.digest import digest
 from collectives.schedule.moves import moves
 from collectives.schedule.passes import pipeline, reverse, then
 from collectives.schedule.schedule import Schedule, Step
+from reports.readers.own_exports import to_parquet
 from tests.conftest import REPO, Mpi, Run, collectives_cli
 from tests.reports.runs import allreduce, changed, records, to_jsonl
 
@@ -334,7 +335,7 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     assert "ring" in str(rows) and "next takes" in rows.answer
     assert "ring" in repr(rows) and len(rows[:2]) == 2 and isinstance(rows[:2], MeasuredRows)
     assert "allreduce ring, 2 ranks, 1024 bytes" in repr(rows[0]) and len(repr(rows[0])) < 100
-    assert list(rows.frame())[:5] == ["collective", "algorithm", "ranks", "size", "placement"]
+    assert list(rows.frame())[:4] == ["algorithm", "size", "busbw", "time_s"]
     assert set(dir(busbar)) >= set(busbar.__all__) and "install" not in dir(busbar)
     with pytest.raises(ReportError, match="no such"):
         busbar.load(tmp_path / "no such")
@@ -351,10 +352,77 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=r"\*\*x: "):
         busbar.load(tmp_path / "**x")
     assert len(busbar.load(tmp_path / "*.jsonl")) == len(busbar.load([str(path)])) == len(rows)
-    plotted = rows.plot(tmp_path, "svg")
+    plotted = rows.plot(tmp_path / "drawn", "svg")
     assert plotted and all(one.read_bytes().startswith(b"<?xml") for one in plotted)
     with pytest.raises(Unsupported, match="no form 'foo'; there are: svg"):
         rows.figures("foo")
+
+
+def test_a_launch_counts_once_however_often_it_is_read(run: Run, tmp_path: Path) -> None:
+    """Rule: copies of a file, in Python or for `reports compare`, are no launches of their own."""
+    pytest.importorskip("pyarrow")
+    sides = []
+    for name, factor in (("base", 1.0), ("new", 1.5)):
+        made = records(["ring"], [2], [1 << 20], started=f"2026-11-27T10:00:0{factor:.0f}")
+        made = [
+            changed(one, times_s=tuple(factor * t for t in one.out.times_s))
+            for one in made
+            if one.out
+        ]
+        folder = tmp_path / name
+        folder.mkdir()
+        for copy in ("a.jsonl", "b.jsonl"):
+            (folder / copy).write_bytes(to_jsonl(made))
+        (folder / "c.parquet").write_bytes(to_parquet(busbar.load(folder / "a.jsonl")))
+        sides.append(folder)
+    for copies in (
+        [sides[0] / "a.jsonl"] * 3,
+        [sides[0]],
+        [*sides[0].glob("*")],
+        [sides[0] / "a.jsonl", sides[0]],
+    ):
+        rows = busbar.load(copies)
+        assert len(rows) == len(busbar.load(sides[0] / "a.jsonl"))
+        assert "a launch counts once" in " ".join(rows.notes)
+        assert {one.verdict for one in busbar.compare(rows, sides[1])} == {"cannot tell"}
+    once, again = (busbar.load(sides[0] / name) for name in ("a.jsonl", "b.jsonl"))
+    assert len(once + again) == len(once + list(again)) == len(sum([once, again])) == len(once)
+    assert busbar.compare(list(once) + list(again), sides[1])[0].verdict == "cannot tell"
+    shown = run(sys.executable, "-m", "reports", "compare", *map(str, sides))
+    assert "cannot tell" in shown.stdout.splitlines()[-1] and "counts once" in shown.stderr
+    shown = run(sys.executable, "-m", "reports", "show", *map(str, sides[0].glob("*.jsonl")))
+    assert shown.returncode == 0 and shown.stdout.count("1M") and "counts once" in shown.stderr
+
+
+def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
+    """Rule: `filter` takes values of columns; warnings are of the rows at hand; a skip is one."""
+    made = [*records(["ring", "tree"], [2, 4], [1024, 1 << 20])]
+    crowded = [changed(one, ranks_per_core=2.0) for one in records(["ps"], [4], [1024])]
+    lost = [changed(one, skipped="no room", times_s=()) for one in records(["tree"], [2], [4096])]
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(to_jsonl([*made, *crowded, *lost]))
+    rows = busbar.load(path)
+    chosen = rows.filter(algorithm=["ring", "tree"], size="1K", ranks=2, placement="out")
+    assert [(r.algorithm, r.size, r.ranks) for r in chosen] == [
+        ("ring", 1024, 2),
+        ("tree", 1024, 2),
+    ]
+    assert any("waiting for a core" in one for one in rows.warnings)
+    assert not any("waiting for a core" in one for one in chosen.warnings + rows[:1].warnings)
+    assert "2 rows skipped: no room" in rows.warnings and "2 skipped" in repr(rows)
+    assert "skipped" not in repr(chosen) + "".join(chosen.warnings)
+    with pytest.raises(Unsupported, match="'1Q' is no size"):
+        rows.filter(size="1Q")
+
+
+def test_a_bad_file_does_not_cost_the_others(tmp_path: Path) -> None:
+    """Rule: `load` of several files keeps those that it can read, and notes the others."""
+    (tmp_path / "a.jsonl").write_bytes(to_jsonl(records(["ring"], [2], [1024])))
+    (tmp_path / "b.jsonl").write_text("no rows here\n")
+    rows = busbar.load(tmp_path / "*.jsonl")
+    assert len(rows) == 2 and any("b.jsonl: no row" in note for note in rows.notes)
+    with pytest.raises(ReportError, match=r"b\.jsonl"):
+        busbar.load(tmp_path / "b.jsonl")
 
 
 def test_rows_print_what_the_command_shows(run: Run, tmp_path: Path) -> None:
