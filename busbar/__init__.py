@@ -17,6 +17,7 @@ _DOORS = {
     "compare": "bench.api.comparing:compare",
     "predict": "bench.api.predicting:predict",
     "simulate": "bench.api.predicting:simulate",
+    "verify": "bench.api.calls:verify",
     "load": "bench.api.measured:load",
     "topology": "bench.api.machine:topology",
     "pick": "bench.api.machine:pick",
@@ -28,7 +29,7 @@ _DOORS = {
 }
 __all__ = [
     "BestAlgorithm", "BusbarError", "ComparedRow", "MeasuredRows", "ResultTable", "compare", "load",
-    "pick", "predict", "run", "simulate", "step", "topology",
+    "pick", "predict", "run", "simulate", "step", "topology", "verify",
 ]  # fmt: skip
 install()
 

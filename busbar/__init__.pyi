@@ -1,3 +1,4 @@
+from bench.api.calls import verify as verify
 from bench.api.comparing import ComparedRow as ComparedRow
 from bench.api.comparing import compare as compare
 from bench.api.machine import pick as pick

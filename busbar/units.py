@@ -278,8 +278,7 @@ def sweep_sizes(low: int, high: int, *, factor: float | None, step: int | None) 
     """
     if low > high:
         raise Unsupported(
-            f"-b {format_bytes(low)} is above -e {format_bytes(high)};"
-            " give a minimum not above the maximum"
+            f"-b {format_bytes(low)} is above -e {format_bytes(high)}; give both, the least first"
         )
     if step is not None:
         if step < 1:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bench.api import comparing, machine, measured, predicting, results, running
+from bench.api import calls, comparing, machine, measured, predicting, results, running
+from bench.api.calls import in_python
 from bench.api.running import run
 from bench.cli.main import names
 from bench.options.options import PT2PT, make_parser
@@ -32,19 +34,25 @@ KEYWORDS_HEAD = '''"""Options as keywords of `busbar.run` and `busbar.step`: ``m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 Value = bool | str | int | float | Sequence[str | int | float]
 """As the command line has it: ``"64K"``, a number, or several of them."""
 
-
-class Keywords(TypedDict, total=False):
-    """Every option that `busbar.run` takes beside its own parameters; see docs/options.md."""
+Collective = Literal[
+    {collectives}
+]
+"""The collectives that `busbar.run` measures."""
 '''
-STEP_KEYWORDS_HEAD = '''
+_CLASS = '''
 
-class StepKeywords(TypedDict, total=False):
-    """Every option that `busbar.step` takes beside its own parameters; see docs/options.md."""
+class {name}(TypedDict, total=False):
+    """Every option that `busbar.{function}` takes beside its own parameters.
+
+{options}
+    """
+
+{fields}
 '''
 HEAD = """# Options of every command
 
@@ -97,29 +105,66 @@ def page() -> str:
 
 def keywords() -> str:
     """The module of the keywords of `busbar.run` and `busbar.step`, as editors read it."""
-    lines = [KEYWORDS_HEAD]
-    lines += _keywords(map(make_parser, names()), run, ("algorithm", "quiet"))
-    lines.append(STEP_KEYWORDS_HEAD)
-    lines += _keywords([StepCommand.make_parser()], running.step, ("quiet", *running.NOT_STEP))
-    return "\n".join([*lines, ""])
+    quoted = (f'"{name}"' for name in names())
+    collectives = textwrap.fill(", ".join(quoted) + ",", 92).replace("\n", "\n    ")
+    return "".join(
+        [
+            KEYWORDS_HEAD.format(collectives=collectives),
+            _keywords(
+                "Keywords", map(make_parser, names()), run, ("algorithm", "quiet", "dry_run")
+            ),
+            _keywords(
+                "StepKeywords",
+                [StepCommand.make_parser()],
+                running.step,
+                ("quiet", *running.NOT_STEP),
+            ),
+        ]
+    )
 
 
 def _keywords(
+    name: str,
     every: Iterable[argparse.ArgumentParser],
     function: Callable[..., object],
     without: Sequence[str],
-) -> Iterator[str]:
-    """A line for each option that the function does not name itself, and that is not left out."""
-    own = inspect.signature(function).parameters
-    options: dict[str, argparse.Action] = {}
+) -> str:
+    """The class of a function's keywords, without those that are its own parameters."""
+    own = inspect.signature(inspect.unwrap(function)).parameters
+    options: dict[str, tuple[argparse.Action, argparse.ArgumentParser]] = {}
     for parser in every:
         for action in parser._actions:
             long = [flag for flag in action.option_strings if flag.startswith("--")]
             if long and action.help != argparse.SUPPRESS:
-                options.setdefault(long[-1][2:].replace("-", "_"), action)
-    for name, action in sorted(options.items()):
-        if name not in own and name not in ("help", "version", *without):
-            yield f"    {name}: {'bool' if action.nargs == 0 else 'Value'}"
+                options.setdefault(long[-1][2:].replace("-", "_"), (action, parser))
+    known = {
+        keyword: one
+        for keyword, one in sorted(options.items())
+        if keyword not in own and keyword not in ("help", "version", *without)
+    }
+    lines = [_told(keyword, *one) for keyword, one in known.items()]
+    fields = [f"    {keyword}: {_type(action)}" for keyword, (action, _) in known.items()]
+    return _CLASS.format(
+        name=name, function=function.__name__, options="\n".join(lines), fields="\n".join(fields)
+    )
+
+
+def _told(keyword: str, action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+    """A line on a keyword, with its help in Python's names."""
+    text = in_python(argparse.HelpFormatter("")._expand_help(action), parser)
+    shown = f"- ``{keyword}``: {text}".replace("\\", "\\\\")
+    return textwrap.indent(
+        textwrap.fill(shown, 94, subsequent_indent="  ", break_on_hyphens=False), "    "
+    )
+
+
+def _type(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return "bool"
+    if not action.choices:
+        return "Value"
+    choices = ", ".join(f'"{one}"' if isinstance(one, str) else repr(one) for one in action.choices)
+    return f"Literal[{choices}]"
 
 
 def python_page() -> str:
@@ -136,6 +181,7 @@ def python_page() -> str:
         predicting.simulate,
         machine.topology,
         machine.pick,
+        calls.verify,
     ):
         lines += _entry("###", f"busbar.{function.__name__}", function)
     for made_by, cls in (
@@ -163,7 +209,8 @@ def _entry(level: str, name: str, member: object) -> list[str]:
     """A heading, the signature of what can be called, and the docstring."""
     lines = [f"{level} {name}\n"]
     if inspect.isfunction(member):
-        shown = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(member)))
+        signature = str(inspect.signature(inspect.unwrap(member)))
+        shown = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)
         shown = name.rpartition(".")[2] + re.sub(r"\(self(, )?", "(", shown)
         if len(shown) > _WIDE:  # a parameter a line
             head, _, rest = shown.partition("(")
@@ -176,7 +223,8 @@ def _entry(level: str, name: str, member: object) -> list[str]:
 
 def _text(member: object) -> str:
     """A docstring as Markdown."""
-    return (inspect.getdoc(member) or "").replace("``", "`")
+    written = inspect.unwrap(member) if callable(member) else member
+    return (inspect.getdoc(written) or "").replace("``", "`")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
+from typing import TypeVar, cast, get_type_hints
 
+from bench.api.keywords import Collective
 from busbar.errors import BusbarError, ScheduleError, Unsupported
 from collectives.formats import own
 from collectives.formats.convert import proven
@@ -25,13 +27,43 @@ Algorithm = str | Callable[..., Schedule]
 #: Names of parameters, where the command's option has another name.
 RENAMED: Mapping[str, str] = {"algorithm": "algorithms", "datatype": "dtype"}
 _FLAGS = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*(?:/--?[A-Za-z][\w-]*)*")
+# Command lines of other programs, and of ours, have options of their own.
+_COMMANDS = re.compile(r"((?:\S*python\S* -m )?\bpip (?:un)?install [^;]*|\b(?:mpirun|srun) [^;]*)")
 _PAGE = "docs/add-an-algorithm.md"
 # Errors about a value that do not name the option, by their beginning.
 _UNNAMED = (
     (re.compile(r"(?:\w+: )?no algorithm '"), "algorithms"),
     (re.compile("no data type '"), "dtype"),
     (re.compile("no operation '"), "op"),
+    (re.compile(r"(?:'[^']*' is no (?:size|whole number of bytes)|\S+: sizes are bytes)"), "sizes"),
 )
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def with_keywords(keywords: type) -> Callable[[F], F]:
+    """A decorator that adds keywords to a function's signature and docstring, for ``help``.
+
+    ``keywords``: a TypedDict of options, whose docstring lists them below its first line.
+    """
+
+    def add(function: F) -> F:
+        @wraps(function)
+        def called(*arguments: object, **named: object) -> object:
+            return function(*arguments, **named)
+
+        own = list(inspect.signature(function).parameters.values())
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in get_type_hints(keywords).items()
+        ]
+        called.__signature__ = inspect.Signature([*own[:-1], *more])  # type: ignore[attr-defined]
+        listed = inspect.cleandoc(keywords.__doc__ or "").partition("\n")[2].strip()
+        called.__doc__ = f"{inspect.getdoc(function)}\n\nOptions:\n\n{listed}\n"
+        return cast(F, called)
+
+    return add
 
 
 @contextmanager
@@ -67,7 +99,8 @@ def in_python(
     def name_of(match: re.Match[str]) -> str:
         return "/".join(dict.fromkeys(names.get(flag, flag) for flag in match[0].split("/")))
 
-    return _FLAGS.sub(name_of, text)
+    parts = _COMMANDS.split(text)
+    return "".join(one if at % 2 else _FLAGS.sub(name_of, one) for at, one in enumerate(parts))
 
 
 def listed(chosen: Algorithm | Iterable[Algorithm]) -> list[Algorithm]:
@@ -135,6 +168,24 @@ def build(function: Callable[..., Schedule], collective: str, ranks: int, root: 
         return proven(placed, Layout.of(placed, what, root))
     except ScheduleError as error:
         raise ScheduleError(f"algorithms: {name}({ranks}) is wrong: {error}") from None
+
+
+def verify(
+    function: Callable[..., Schedule],
+    collective: Collective = "allreduce",
+    *,
+    ranks: int | Sequence[int],
+    root: int = 0,
+) -> None:
+    """Prove an algorithm that is a function, for each number of ranks, out of place and in place.
+
+    Raises ScheduleError, which names step, rank and chunk, if a schedule is wrong or the function
+    fails; Unsupported if it makes none, or for an unknown collective.
+    """
+    if not callable(function):
+        raise Unsupported(f"busbar.verify: a function of a rank count is proven, not {function!r}")
+    for count in [ranks] if isinstance(ranks, int) else ranks:
+        build(function, collective, count, root)
 
 
 def as_words(

@@ -10,7 +10,7 @@ from textwrap import wrap
 from bench.api.measured import MeasuredRows, load
 from bench.api.results import ResultTable
 from busbar.errors import Unsupported
-from reports.analysis.compare import Comparison, compare_runs
+from reports.analysis.compare import Comparison, Word, compare_runs
 from reports.records.measurement import Measurement
 from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
 from reports.tables.show import lines_of
@@ -34,7 +34,7 @@ class ComparedRow:
     ranks: int | None
     placement: str
     algorithm: str
-    verdict: str
+    verdict: Word
     metric: str
     base: float | None
     new: float | None

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from busbar.errors import MissingLibrary
+from reports.analysis.answer import Verdict
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,7 +38,7 @@ class BestAlgorithm:
     ranks: int
     placement: str
     algorithm: str
-    verdict: str
+    verdict: Verdict
     time_s: float
     busbw_bytes_per_s: float | None
     next: str

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
-from bench.api.calls import Algorithm, as_words, function_name, listed, python_names
+from bench.api.calls import (
+    Algorithm,
+    as_words,
+    function_name,
+    listed,
+    python_names,
+    with_keywords,
+)
+from bench.api.keywords import Collective, Keywords, StepKeywords
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
 from bench.cli.ranks import core_ranks
@@ -22,6 +31,7 @@ from bench.launch.launch import (
     show_progress,
 )
 from bench.options.options import PT2PT, RunOptions, make_parser, parse
+from bench.run.contenders import RankSetup, jobs
 from bench.run.contenders import check as check_rows
 from bench.run.recorder import refuse_results
 from bench.steps.main import StepCommand, check
@@ -34,12 +44,13 @@ from busbar.units import format_count
 from collectives.schedule.catalogue import spec
 from reports.analysis.cautions import is_in_brief
 
-if TYPE_CHECKING:
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
     from typing_extensions import Unpack
 
-    from bench.api.keywords import Keywords, StepKeywords
-
 _STEPS = "step"
+_MOST_LINES, _LONGEST_LINE = 5, 200  # of a launcher, in an exception
 # What an option may be called elsewhere.
 _ELSEWHERE = {
     "begin": "minbytes", "start": "minbytes", "end": "maxbytes", "stop": "maxbytes",
@@ -56,8 +67,9 @@ _ERRORS: Mapping[int, type[BusbarError]] = {
 }
 
 
+@with_keywords(Keywords)
 def run(
-    collective: str = "allreduce",
+    collective: Collective = "allreduce",
     *,
     ranks: int | str | Sequence[int] | None = None,
     algorithms: Algorithm | Sequence[Algorithm] | None = None,
@@ -76,7 +88,8 @@ def run(
     MB to 1 GB). ``dtype``: as ``datatype``. ``out``: a file, or several, to write the records to.
     ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which must start as many ranks
     as are given. ``progress``: shows a bar in a notebook or on a terminal, unless False. Other
-    keywords are the command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``.
+    keywords are the command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``;
+    ``help(busbar.run)`` lists them.
 
     Raises Unsupported for invalid options, ScheduleError if a function's schedule is wrong,
     Unavailable if something needed is missing, RankFailure if a rank was lost. Rows with wrong
@@ -90,10 +103,14 @@ def run(
         raise Unsupported(
             "busbar.run: pt2pt is a command: busbar pt2pt --out FILE, then busbar.load(FILE)"
         )
+    if str(collective) == "all":
+        raise Unsupported("busbar.run measures one collective; call it for each, and add the rows")
     if collective not in names():
         raise unknown("collective", str(collective), names())
-    if options.get("dry_run"):
+    if "dry_run" in options:
         raise Unsupported("busbar.run: a dry run prints a plan; use the command with --dry-run")
+    if options.get("iters") is not None and options.get("budget") is not None:
+        raise Unsupported("busbar.run: budget limits rows without iters; give one of them")
     more: dict[str, object] = {**options}
     named = {"algorithms": ("algorithm", algorithms), "dtype": ("datatype", dtype)}
     for name, (of_command, value) in {**named, "sizes": ("sizes", sizes)}.items():
@@ -113,7 +130,13 @@ def run(
     with python_names(parser):
         argv = parser.words(more, "busbar.run", _ELSEWHERE)
         several = _launches(
-            lambda words: parse(words, collective), argv, ranks, launcher, out, "busbar.run"
+            lambda words: parse(words, collective),
+            argv,
+            ranks,
+            launcher,
+            out,
+            progress,
+            "busbar.run",
         )
         if functions and several.unknown:
             raise Unsupported(
@@ -122,7 +145,10 @@ def run(
         parsed = parse([*argv, "--ranks", str(several.counts[0])], collective)
         root = parsed.root
         for count in [] if several.unknown else several.counts:
-            check_rows(spec(collective), parsed, count)
+            if functions:  # their schedules are proven in `as_words`
+                check_rows(spec(collective), parsed, count)
+            else:
+                jobs([parsed], RankSetup(count, parsed.transport))
         if functions and root is None:
             raise Unsupported("root all: an algorithm that is a function has one root; give root=0")
 
@@ -135,6 +161,7 @@ def run(
         return _measure(collective, several, argv_of, progress)
 
 
+@with_keywords(StepKeywords)
 def step(
     model: str | Path = "resnet50",
     *,
@@ -152,7 +179,7 @@ def step(
     gradients are exchanged, as ``--update``: ``"ring"`` or ``["ring", "async"]`` (default: ring and
     library). ``compute``: the distribution of a rank's compute time, such as ``"fixed:50"`` in
     milliseconds. ``ranks``, ``out``, ``launcher``, ``progress`` and what is raised: as for `run`.
-    Other keywords are the command's options.
+    Other keywords are the command's options, which ``help(busbar.step)`` lists.
 
     A row has the exposed, compute and exchange times in ``row.step``; ``frame()`` has their medians
     in seconds, and samples per second.
@@ -177,7 +204,7 @@ def step(
                 check(step_options, count)
             return step_options
 
-        several = _launches(parsed, argv, ranks, launcher, out, "busbar.step")
+        several = _launches(parsed, argv, ranks, launcher, out, progress, "busbar.step")
         return _measure(_STEPS, several, lambda count, folder: argv, progress)
 
 
@@ -205,6 +232,7 @@ def _launches(
     ranks: int | str | Iterable[int] | None,
     launcher: str | None,
     out: str | Path | Iterable[str | Path] | None,
+    progress: object,
     of: str,
 ) -> _Launches:
     """Check the options for every number of ranks, before anything is started.
@@ -214,8 +242,10 @@ def _launches(
     """
     if out is not None and not isinstance(out, (str, Path, Iterable)):
         raise Unsupported(f"out is a file or several, not {out!r}")
-    outs = [str(one) for one in ([out] if isinstance(out, (str, Path)) else out or ())]
-    if launcher is not None and not isinstance(launcher, str):
+    outs = [_out(one) for one in ([out] if isinstance(out, (str, Path)) else out or ())]
+    if not (progress is None or isinstance(progress, bool)):
+        raise Unsupported(f"{of}: progress is True, False or None, not {progress!r}")
+    if launcher is not None and not (isinstance(launcher, str) and launcher.strip()):
         raise Unsupported(f"{of}: launcher is a command line such as 'srun', not {launcher!r}")
     requested: list[object] = [(parsed(argv).threads or core_ranks()) if ranks is None else ranks]
     if isinstance(ranks, Iterable) and not isinstance(ranks, str):
@@ -236,6 +266,18 @@ def _launches(
             f"{of}: {launcher} starts the same ranks for every count; write {{ranks}} in it"
         )
     return _Launches(counts, outs, launcher, elsewhere, ranks is None and fixed)
+
+
+def _others(err: str) -> str:
+    """The last lines of standard error that are not Busbar's, such as the launcher's."""
+    lines = [one.strip() for one in err.splitlines() if not one.startswith("busbar: ")]
+    return "".join(f"\n    {one[:_LONGEST_LINE]}" for one in [*filter(None, lines)][-_MOST_LINES:])
+
+
+def _out(path: str | Path) -> str:
+    """A value of ``--out``. A Path without an ending is a folder, which its text cannot say."""
+    folder = isinstance(path, Path) and not path.suffix and not path.exists()
+    return f"{path}/" if folder else str(path)
 
 
 def _measure(
@@ -275,7 +317,8 @@ def _measure(
             errors = error_messages(ended.err)
             if ended.status not in (GOOD, FOUND):
                 kind = _ERRORS.get(ended.status, RankFailure)
-                raise kind(errors[-1] if errors else f"ended with status {ended.status}")
+                message = errors[-1] if errors else f"ended with status {ended.status}"
+                raise kind(message + (_others(ended.err) if kind is RankFailure else ""))
             notes += errors
         if not ended.interrupted and not rows.exists():
             raise RankFailure(

@@ -29,10 +29,11 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.units import format_count
 from collectives.schedule.moves import Move, Moves
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Step:
     """Moves that may happen at once; ``make()`` returns all of them, the same each time.
 
@@ -55,6 +56,9 @@ class Step:
         """All moves of the step, or those from or to ``rank``, always in the same order."""
         every = self.make()
         return every if rank is None else every.touching(rank)
+
+    def __repr__(self) -> str:
+        return f"<Step: {format_count(len(self.make()), 'move')}>"
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def runs_of(steps: Sequence[Step]) -> Iterator[tuple[Step, int, Sequence[Step]]]
         yield from ((step, 1, (step,)) for step in steps)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schedule:
     """Steps over ``nranks`` ranks and a vector of ``nchunks`` equal chunks.
 
@@ -130,7 +134,13 @@ class Schedule:
     fusible: bool = True
     name: str = ""
     parameters: tuple[tuple[str, object], ...] = ()
-    held: tuple[NDArray[np.int64], ...] = field(default=(), repr=False, compare=False)
+    held: tuple[NDArray[np.int64], ...] = field(default=(), compare=False)
+
+    def __repr__(self) -> str:
+        name = f" {self.name}" if self.name else ""
+        ranks, chunks = format_count(self.nranks, "rank"), format_count(self.nchunks, "chunk")
+        steps = format_count(len(self.steps), "step")
+        return f"<Schedule{name}: {steps}, {ranks}, {chunks}>"
 
     @classmethod
     def of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import geometric_mean
+from typing import Literal
 
 from busbar.units import format_count, format_rate, format_seconds, format_size, is_open
 from reports.analysis.textbook import VOLUMES, what_is_shared
@@ -20,6 +21,7 @@ from reports.analysis.winners import (
 from reports.records.measurement import LIBRARY, Measurement, grouped
 
 _CANNOT_TELL = "cannot tell"
+Verdict = Literal["fastest", "may be no faster", "cannot tell", "alone"]
 _ALONE = (
     "no answer: with one rank nothing crosses a link; --ranks N (or mpirun -n N) starts N ranks"
 )
@@ -333,13 +335,13 @@ def _may_be_either(low: float, high: float) -> bool:
     return _tells_nothing(low, high) or (low < 1 / _NEAR and high > _NEAR)
 
 
-def verdict(winner: Winner) -> str:
+def verdict(winner: Winner) -> Verdict:
     """How sure a winner is, in the words of `sentence`; ``alone`` without a competitor."""
     if winner.margin is None:
         return "alone"
     if winner.low is not None and winner.high is not None:
         if _tells_nothing(winner.low, winner.high):
-            return _CANNOT_TELL
+            return "cannot tell"
         if winner.sure:
             return "fastest"
     return "may be no faster"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isnan
 from statistics import mean, median
-from typing import Any
+from typing import Any, Literal, get_args
 
 from busbar.errors import ReportError
 from busbar.units import format_count
@@ -33,10 +33,10 @@ from reports.statistics.inference import (
 Key = tuple[object, ...]
 _SIGNIFICANT, _FEWEST_BLOCKS = 0.05, 3
 _NAMED = 3  # values of a setting that a message names
-CANNOT_TELL, UNTESTED = "cannot tell", "untested"
-VERDICTS = ("faster", "slower", "indistinguishable")
 #: The words of a comparison; the last two are no verdicts.
-WORDS = (*VERDICTS, CANNOT_TELL, UNTESTED)
+Word = Literal["faster", "slower", "indistinguishable", "cannot tell", "untested"]
+WORDS: tuple[Word, ...] = get_args(Word)
+*VERDICTS, CANNOT_TELL, UNTESTED = WORDS
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Comparison:
 
     ``p`` is corrected for the number of rows.
 
-    ``word``: one of `WORDS`. ``untested``: a side has single figures only; then ``low``, ``high``,
+    ``word``: one of `Word`. ``untested``: a side has single figures only; then ``low``, ``high``,
     ``p`` and ``effect`` are None. ``cannot tell``: one launch per side; then ``p`` is None, and
     ``low`` and ``high`` come from the iterations of these launches alone.
     """
@@ -97,7 +97,7 @@ class Comparison:
     high: float | None
     p: float | None
     effect: float | None
-    word: str
+    word: Word
 
     @property
     def metric(self) -> Metric:
@@ -288,7 +288,7 @@ def _apart(base: Sequence[Measurement], new: Sequence[Measurement]) -> str:
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> str:
+def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> Word:
     """The verdict on a row alone: slower, faster or indistinguishable.
 
     Test (``p``), interval (``low``, ``high``) and the least relative change that counts (``noise``)
@@ -320,7 +320,7 @@ def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
     one_launch_a_side = len(j.base_runs) == len(j.new_runs) == 1
     if bounds is None or (p is None and not one_launch_a_side):
         return Comparison(j, ratio, None, None, None, None, UNTESTED)
-    word = CANNOT_TELL if p is None else single_word(ratio, *bounds, p, noise)
+    word: Word = "cannot tell" if p is None else single_word(ratio, *bounds, p, noise)
     return Comparison(j, ratio, *bounds, p, cliffs_delta(j.base_times, j.new_times), word)
 
 

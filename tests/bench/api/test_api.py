@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -22,14 +23,17 @@ from msgspec import structs
 
 import busbar
 from bench.api import calls, running
+from bench.api.keywords import Collective, Keywords, StepKeywords
 from bench.api.measured import MeasuredRows
 from bench.launch import child, launch
 from bench.launch.child import Ended
 from bench.launch.launch import RunProgress, error_messages, parse_progress
+from bench.options.options import make_parser
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from busbar.aliases import ROOMS
 from busbar.errors import (
+    BusbarError,
     ProbeError,
     RankFailure,
     ReportError,
@@ -84,7 +88,7 @@ def _chain(n: int, k: int) -> Schedule:
 def test_importing_it_is_instant(run: Run) -> None:
     """Rule: `import busbar` loads nothing but itself; what it offers is listed."""
     code = (
-        "import sys; before = set(sys.modules); import busbar; "
+        "import __future__, sys; before = set(sys.modules); import busbar; "
         "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}), dir(busbar))"
     )
     done = run(sys.executable, "-c", code)
@@ -164,6 +168,14 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"algorithms": _walk, "root": "all"}, "one root; give root=0"),
         ("pt2pt", {}, "busbar pt2pt --out FILE, then busbar.load(FILE)"),
         ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
+        ("all", {}, "measures one collective; call it for each"),
+        ("allreduce", {"algorithms": "ring:segments=2"}, "ring has no parameter 'segments'"),
+        ("allreduce", {"algorithms": "recursive_doubling", "ranks": [2, 3]}, "a power of two"),
+        ("allreduce", {"launcher": " "}, "launcher is a command line such as 'srun', not ' '"),
+        ("allreduce", {"progress": "no"}, "progress is True, False or None, not 'no'"),
+        ("allreduce", {"iters": 5, "budget": 1}, "budget limits rows without iters"),
+        ("allreduce", {"sizes": ["64Q"]}, "sizes: '64Q' is no size"),
+        ("allreduce", {"maxbytes": "1K"}, "minbytes 1 MiB is above maxbytes 1 KiB; give both"),
     ],
 )
 def test_what_cannot_be_is_an_exception(
@@ -174,6 +186,50 @@ def test_what_cannot_be_is_an_exception(
         busbar.run(collective, **options)
     assert said in str(refused.value) and len(str(refused.value)) < 300
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+def test_help_and_types_have_every_option() -> None:
+    """Rule: ``help(busbar.run)`` and editors get each keyword, its type, and what it is for."""
+    hints = get_type_hints(busbar.run)
+    assert hints["collective"] is Collective and hints["return"] is MeasuredRows
+    for function, keywords in ((busbar.run, Keywords), (busbar.step, StepKeywords)):
+        names = get_type_hints(keywords)
+        assert names.keys() <= inspect.signature(function).parameters.keys()
+        assert all(f"- ``{name}``: " in (function.__doc__ or "") for name in names)
+    assert busbar.MeasuredRows is MeasuredRows and busbar.BusbarError is BusbarError
+
+
+def test_names_of_options_of_other_programs_stay() -> None:
+    """Rule: only our options become keywords: ``pip install -e`` is no ``maxbytes``."""
+    text = "-e 4: python -m pip install -e 'x[mpi]' -b; then -b 8, or mpirun -n 2 busbar; -n 5"
+    shown = calls.in_python(text, make_parser("allreduce"))
+    assert shown == (
+        "maxbytes 4: python -m pip install -e 'x[mpi]' -b; then minbytes 8, or mpirun -n 2 busbar;"
+        " iters 5"
+    )
+
+
+def test_an_algorithm_is_proven_without_a_run() -> None:
+    """Rule: `busbar.verify` proves a function for each count of ranks, and names what is wrong."""
+    busbar.verify(_walk, ranks=[1, 2, 5])
+    with pytest.raises(ScheduleError, match=r"_half\(3\) is wrong"):
+        busbar.verify(_half, ranks=3)
+    with pytest.raises(Unsupported, match="a function of a rank count is proven, not 'ring'"):
+        busbar.verify("ring", ranks=2)  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match="did you mean allreduce"):
+        busbar.verify(_walk, "allredoce", ranks=2)  # type: ignore[arg-type]
+    assert repr(_walk(3)) == "<Schedule: 4 steps, 3 ranks, 1 chunk>"
+    assert repr(_walk(3).steps[0]) == "<Step: 1 move>"
+
+
+def test_a_folder_of_data_hides_no_package(run: Run, tmp_path: Path) -> None:
+    """Rule: a folder called as one of our packages, without ``__init__.py``, is in nobody's way."""
+    for name in ("bench", "reports", "topology"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "reports" / "run.jsonl").write_bytes(to_jsonl(records(["ring"], [2], [1024])))
+    code = "import busbar; print(len(busbar.load('reports')))"
+    done = run(sys.executable, "-c", code, cwd=tmp_path)
+    assert done.stdout == "2\n", done
 
 
 def test_an_algorithm_may_be_a_function(tmp_path: Path) -> None:
