@@ -377,6 +377,23 @@ def _interruptible() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _finishing() -> Iterator[list[int]]:
+    """Print the results whole although signals ask to end; yields their numbers as they come.
+
+    The third raises KeyboardInterrupt: ``timeout`` sends one twice.
+    """
+    came: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) > 2:
+            raise KeyboardInterrupt
+
+    with handled(interrupt):
+        yield came
+
+
 def _records(folder: Path) -> list[Path]:
     """The files in a folder that have rows of a law."""
     return [*folder.glob("hosts*.jsonl")]
@@ -731,6 +748,7 @@ class LawCommand(NetworkOptions, Command):
             print("\n".join(planned(network, counts, sweep, self.out)))
             return 0
         number = done = 0
+        late = list[int]()
         with ExitStack() as ends:
             folder = self.out or Path(ends.enter_context(tempfile.TemporaryDirectory()))
             if not self.show:
@@ -753,10 +771,9 @@ class LawCommand(NetworkOptions, Command):
                             _remove(folder)
                         print_note(f"interrupted by {signal.Signals(number).name} before any row")
                         return 128 + int(number)
-            try:
-                self._print(network, folder)
-            except _Interrupted as signalled:
-                (number,) = signalled.args
+                late = ends.enter_context(_finishing())
+            self._print(network, folder)
+        number = number or next(iter(late), 0)
         if number:
             name, of = signal.Signals(number).name, format_count(len(counts), "host count")
             again = "nothing is kept without --out DIR"
