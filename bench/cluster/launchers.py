@@ -108,8 +108,8 @@ def check_hosts(command: Sequence[str], hosts: Sequence[str]) -> None:
     for where, names in named:
         for name in names:
             if name not in hosts:
-                lacks = f"this cluster has no {name}" if name else "no host is named"
-                raise Unsupported(f"{where}: {lacks}; it has {there}")
+                lacks = f"this cluster has no {name}; it" if name else "names no host; this cluster"
+                raise Unsupported(f"{where}: {lacks} has {there}")
 
 
 def _values(words: Sequence[str], *flags: str) -> list[str]:

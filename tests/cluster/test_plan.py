@@ -302,11 +302,11 @@ def test_hosts_in_a_command_are_obeyed_or_refused(words: list[str], tmp_path: Pa
             with pytest.raises(Unsupported, match="has no host9; it has host0 to host2"):
                 check([*words, "--ranks", "2", *own])
     for own, what in (
-        (["-Hhost9"], "no host9"),
-        (["--host", "host0:2"], "no host0:2"),
-        (["--host="], "no host is named"),
+        (["-Hhost9"], "no host9; it"),
+        (["--host", "host0:2"], "no host0:2; it"),
+        (["--host="], "names no host; this cluster"),
     ):
-        with pytest.raises(Unsupported, match=f"{what}; it has host0 to host2"):
+        with pytest.raises(Unsupported, match=f"{what} has host0 to host2"):
             launching([*words, *own], 3, hosts)
     assert launching([*words, "-Hhost1"], 3, hosts) == [*words, "-Hhost1"]
 
