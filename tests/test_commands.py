@@ -160,7 +160,6 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
         ["allreduce", "--out", "p.html", "--ranks", "2"],
         "from records busbar reports html makes the page",
     ),
-    (["qualify", "--host", "a,b,a", "--dry-run"], "--hosts: a is named twice; name each host once"),
 )
 LACKING = (
     ("matplotlib", "reports plot RUN --out FOLDER"),

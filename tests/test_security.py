@@ -222,6 +222,6 @@ def test_an_msccl_file_has_so_many_steps_and_no_more(monkeypatch: pytest.MonkeyP
     from tests.collectives.msccl_files import CHAIN
 
     assert msccl.parse(CHAIN.encode())
-    monkeypatch.setattr(msccl, "_MOST_STEPS", 3)
+    monkeypatch.setattr(msccl, "MOST_STEPS", 3)
     with pytest.raises(Unsupported, match="more than 3 steps"):
         msccl.parse(CHAIN.encode())

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.cluster.commands import ENTER, HOSTFILE, PROGRAMS
-from bench.launch.hostfile import from_file
+from bench.launch.hostfile import from_file, from_words
 from busbar.errors import Unsupported
 from busbar.launchers import RANK_STARTERS, find_mpirun
 from busbar.mpi import library_version, load_mpi
@@ -76,9 +76,9 @@ def launching(command: list[str], ranks: int, hosts: Sequence[str] = ()) -> list
     every launch itself, and gets the number of ranks as an option. Raises Unsupported for a host
     that is none of ``hosts`` (see `check_hosts`).
     """
+    check_hosts(command, hosts)
     if starts_ranks(command):
         return command
-    check_hosts(command, hosts)
     words = _of_busbar(command)
     named = _values(words, "--host", "-H", "--hostfile")
     own_ranks = _values(words, "--ranks")[-1:]
@@ -91,25 +91,36 @@ def launching(command: list[str], ranks: int, hosts: Sequence[str] = ()) -> list
 
 
 def check_hosts(command: Sequence[str], hosts: Sequence[str]) -> None:
-    """Raise Unsupported if Busbar's ``--host`` or ``--hostfile`` names none of ``hosts``."""
+    """Raise Unsupported if Busbar's ``--host`` or ``--hostfile`` has a name that is no host's.
+
+    ``--hosts`` is that of `bench.qualify`; of ``cluster`` it is a number.
+    """
     words = _of_busbar(command)
-    named = [(f"--host {text}", text.split(",")) for text in _values(words, "--host", "-H")]
+    qualify = "qualify" in (*words[:1], "".join(command[2:3]).removeprefix("bench."))
+    flags = ("--hosts", "--host") if qualify else ("--host", "-H")
+    named = [
+        (f"--host {text}", [name for name, _ in from_words(text)] or [""])
+        for text in _values(words, *flags)
+    ]
     for file in filter(os.path.isfile, _values(words, "--hostfile")):
         named.append((f"--hostfile {file}", [host for host, _ in from_file(Path(file))]))
     there = ", ".join(hosts) if len(hosts) < 3 else f"{hosts[0]} to {hosts[-1]}"
     for where, names in named:
         for name in names:
-            if name.strip() not in hosts:
-                raise Unsupported(f"{where}: this cluster has no {name.strip()}; it has {there}")
+            if name not in hosts:
+                lacks = f"this cluster has no {name}; it" if name else "names no host; this cluster"
+                raise Unsupported(f"{where}: {lacks} has {there}")
 
 
 def _values(words: Sequence[str], *flags: str) -> list[str]:
-    """The values of an option in a command line, in either of its forms."""
+    """The values of an option, in the forms ``--flag value``, ``--flag=value`` and ``-Fvalue``."""
     values = list[str]()
     for at, word in enumerate(words):
         flag, joined, value = word.partition("=")
         if flag in flags:
             values.append(value if joined else "".join(words[at + 1 : at + 2]))
+        elif word[:2] in flags:
+            values.append(word[2:])
     return values
 
 

@@ -65,6 +65,7 @@ from topology.sources.gather import gather
 class LawPoint(NamedTuple):
     """A measured time: the median of iterations in seconds, the least and the greatest.
 
+    ``ends``: its 95 % interval as records have it, None for too few iterations.
     ``slower``: the median of the slower launch, if there were two. ``law``, ``model``: the
     textbook's and the simulated seconds, nan for the library.
     """
@@ -80,6 +81,7 @@ class LawPoint(NamedTuple):
     collective: str = "allreduce"
     law: float = nan
     model: float = nan
+    ends: tuple[float, float] | None = None
 
 
 class Ports(NamedTuple):
@@ -377,6 +379,23 @@ def _interruptible() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _finishing() -> Iterator[list[int]]:
+    """Print the results whole although signals ask to end; yields their numbers as they come.
+
+    The third raises KeyboardInterrupt: ``timeout`` sends one twice.
+    """
+    came: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) > 2:
+            raise KeyboardInterrupt
+
+    with handled(interrupt):
+        yield came
+
+
 def _records(folder: Path) -> list[Path]:
     """The files in a folder that have rows of a law."""
     return [*folder.glob("hosts*.jsonl")]
@@ -408,10 +427,11 @@ def _points(path: Path) -> list[LawPoint]:
         if row.times_s and row.ranks and row.size:
             name = row.algorithm.partition(":")[0].partition("(")[0]
             times = row.times_s
-            ends = median(times), min(times), max(times)
-            wrong, of = row.wrong or 0, row.collective
+            known = None if row.low_s is None or row.high_s is None else (row.low_s, row.high_s)
+            range_s = median(times), min(times), max(times)
+            wrong, of = row.wrong or 0, row.collective or "allreduce"
             points.append(
-                LawPoint(name, row.ranks, row.size, *ends, wrong, collective=of or "allreduce")
+                LawPoint(name, row.ranks, row.size, *range_s, wrong, collective=of, ends=known)
             )
     return points
 
@@ -496,7 +516,7 @@ def tables(rows: Sequence[LawPoint], rate: float, width: int) -> Iterator[Render
                 ("algorithm", "left", [r.algorithm for r in here]),
                 ("hosts", "right", [str(r.hosts) for r in here]),
                 ("measured", "right", [_ms(r.seconds) + _wrong(r) for r in here]),
-                ("least to greatest", "left", [f"{_ms(r.least)} to {_ms(r.most)}" for r in here]),
+                ("95 %", "left", [_interval(r) or "-" for r in here]),
                 ("law", "right", [_known(r.law, _ms) for r in here]),
                 ("simulated", "right", [_known(r.model, _ms) for r in here]),
                 ("over law", "right", [_known(r.seconds / r.law, _ratio) for r in here]),
@@ -506,7 +526,7 @@ def tables(rows: Sequence[LawPoint], rate: float, width: int) -> Iterator[Render
                 f"{collective} of {format_size_argument(size)}, ms: measured (median), its law over"
                 f" ports of {format_link_rate(rate)}, and simulated"
             )
-            spare = ("over simulated", "least to greatest")
+            spare = ("over simulated", "95 %")
             grown = [(group[0].algorithm, _power(group)) for group in by_name if group]
             below = [f"{name} {power}" for name, power in grown if power]
             texts = [f"grows as: {', '.join(below)}"] if below else []
@@ -520,6 +540,11 @@ _hosts = attrgetter("hosts")
 
 def _known(value: float, text: Callable[[float], str]) -> str:
     return "" if isnan(value) else text(value)
+
+
+def _interval(row: LawPoint) -> str:
+    """The 95 % interval in ms; empty if it is not known."""
+    return " to ".join(map(_ms, row.ends or ()))
 
 
 def _ratio(value: float) -> str:
@@ -555,7 +580,7 @@ def _of(collective: str, rows: Sequence[LawPoint]) -> Iterator[str]:
     for size in sizes:
         yield ""
         yield (
-            f"{collective} of {format_size_argument(size)}, ms: measured (least to greatest) / law"
+            f"{collective} of {format_size_argument(size)}, ms: measured (95 % interval) / law"
             " / simulated"
         )
         yield ""
@@ -586,7 +611,7 @@ def _over(row: LawPoint | None) -> str:
 
 
 def _cell(point: LawPoint) -> str:
-    text = f"{_ms(point.seconds)} ({_ms(point.least)} to {_ms(point.most)}){_wrong(point)}"
+    text = f"{_ms(point.seconds)} ({_interval(point) or '-'}){_wrong(point)}"
     return text if isnan(point.law) else f"{text} / {_ms(point.law)} / {_ms(point.model)}"
 
 
@@ -647,8 +672,8 @@ def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
         points.sort(key=attrgetter("hosts"))
         at = [p.hosts for p in points]
         spread = [
-            [1e6 * (p.seconds - p.least) for p in points],
-            [1e6 * (p.most - p.seconds) for p in points],
+            [1e6 * (p.seconds - (p.ends or (p.seconds,))[0]) for p in points],
+            [1e6 * ((p.ends or (p.seconds,))[-1] - p.seconds) for p in points],
         ]
         times = [1e6 * p.seconds for p in points]
         axes.errorbar(at, times, spread, fmt="o", color=colour, label=name, capsize=2, ms=5)
@@ -731,6 +756,7 @@ class LawCommand(NetworkOptions, Command):
             print("\n".join(planned(network, counts, sweep, self.out)))
             return 0
         number = done = 0
+        late = list[int]()
         with ExitStack() as ends:
             folder = self.out or Path(ends.enter_context(tempfile.TemporaryDirectory()))
             if not self.show:
@@ -753,10 +779,9 @@ class LawCommand(NetworkOptions, Command):
                             _remove(folder)
                         print_note(f"interrupted by {signal.Signals(number).name} before any row")
                         return 128 + int(number)
-            try:
-                self._print(network, folder)
-            except _Interrupted as signalled:
-                (number,) = signalled.args
+                late = ends.enter_context(_finishing())
+            self._print(network, folder)
+        number = number or next(iter(late), 0)
         if number:
             name, of = signal.Signals(number).name, format_count(len(counts), "host count")
             again = "nothing is kept without --out DIR"

@@ -38,9 +38,16 @@ _LATER_S = 7.0
 _ORDER = (Phase.STARTING, Phase.ROWS, Phase.ENDING)
 # The exit status of ranks with wrong results, which still exit normally.
 _WRONG, _FAILED = 1, RankFailure.exit_status
-# Lines of MPICH's report on ranks that were killed, BAD TERMINATION OF ONE OF YOUR …
+# Lines of MPICH's report on ranks that were killed, with the empty line above it: HYD_pmcd_pmi in
+# its src/pm/hydra. A frame has 83 signs.
 _BANNER = re.compile(
-    rb"\n|=|YOUR APPLICATION TERMINATED|This typically refers to a|Please see the FAQ page"
+    rb"^(?:\n?={83}"
+    rb"|=   (?:BAD TERMINATION OF|PID \d+ RUNNING AT|EXIT CODE: |KILLED BY SIGNAL: "
+    rb"|CLEANING UP REMAINING|YOU CAN IGNORE THE BELOW).*"
+    rb"|YOUR APPLICATION TERMINATED WITH THE EXIT STRING: .*"
+    rb"|This typically refers to a problem with your application\."
+    rb"|Please see the FAQ page for debugging suggestions)\n",
+    re.MULTILINE,
 )
 
 
@@ -302,8 +309,7 @@ class RankRun:
             self._early |= EARLY.encode() in lines
             lines += end
             if self.came:
-                kept = (one for one in lines.splitlines(True) if not _BANNER.match(one))
-                lines = b"".join(kept)
+                lines = _BANNER.sub(b"", lines)
             try:
                 while lines and self._output_lost is None:
                     lines = lines[os.write(1, lines) :]

@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.launch.hostfile import MOST_HOSTS, expand, from_file, lines
 from bench.qualify.launchers import HOST_FILES
 from busbar.errors import Unavailable, Unsupported
+from busbar.terminal import print_note
 from busbar.units import format_count
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
@@ -19,7 +20,8 @@ _SLURM_S = 30.0
 def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The names of hosts, which are given with their place, such as ``hosts, line 3``.
 
-    Raises Unsupported for an invalid host name, a name that occurs twice, no hosts, and too many.
+    A name that is repeated counts once, with a note. Raises Unsupported for an invalid host name,
+    no hosts, and too many.
     """
     if len(hosts) > MOST_HOSTS:
         raise Unsupported(f"{len(hosts):,} hosts; a run has at most {MOST_HOSTS:,}")
@@ -28,7 +30,7 @@ def checked(hosts: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         if not _NAME.fullmatch(name):
             raise Unsupported(f"{where}: {name[:60]!r} is no host name")
         if name in names:
-            raise Unsupported(f"{where}: {name} is named twice; name each host once")
+            print_note(f"{where}: {name} is named more than once; it counts once")
         names[name] = None
     if not names:
         raise Unsupported("no hosts; a qualification needs one or more")

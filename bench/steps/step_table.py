@@ -52,6 +52,8 @@ def header(
     if mpi is not None:
         texts += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
     texts.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
+    if any(choice.name.startswith("k-") for choice in options.updates):
+        texts.append("k-…:K: the server changes the weights with K gradients (--update list)")
     kinds = {update(choice.name).fused for choice in options.updates}
     if len(kinds) > 1 and not options.compute.constant:
         texts.append(

@@ -269,7 +269,10 @@ def _block(rules: Rules) -> Iterator[str]:
     )
     if rules.oversubscribed:
         yield "# oversubscribed: ranks shared cores; not for runs in which each has one"
-    yield f"# {rules.default} stays unless something is faster by more than {rules.noise:.0%}"
+    sure = " (95 % interval of the ratio)" if rules.source == "measured" else ""
+    yield f"# {rules.default} stays unless something is faster by more than {rules.noise:.0%}{sure}"
+    if sure:
+        yield "# time: the median of all iterations at the size in column from"
     gains = [
         f"{one.default_seconds / one.seconds:.2f} x"
         if one.default_seconds is not None and one.choice != rules.default

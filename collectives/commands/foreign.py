@@ -12,6 +12,7 @@ from busbar.commands import Command
 from busbar.errors import Unsupported
 from busbar.files import write_all
 from busbar.options import option
+from busbar.terminal import print_note
 from busbar.units import MOST_BYTES, format_bytes
 from collectives.commands.command import (
     ScheduleOptions,
@@ -46,7 +47,7 @@ class ImportCommand(Command):
 
     def run(self) -> int:
         """Print what was proven, and the costs of the schedule."""
-        proof = prove_file(self.file)
+        proof = prove_file(self.file, print_note)
         where, schedule = proof.layout, proof.schedule()
         counts = cost(schedule, where.spec)
         room = max((len(schedule.scratch_chunks(r)) for r in range(schedule.nranks)), default=0)

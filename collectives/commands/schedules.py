@@ -15,7 +15,7 @@ from busbar.cpulist import listed
 from busbar.errors import BusbarError, ScheduleError, Unsupported
 from busbar.options import option, switch
 from busbar.tables import new_table
-from busbar.terminal import make_printable
+from busbar.terminal import make_printable, print_note
 from busbar.units import format_count, parse_ranks
 from collectives.commands.command import (
     ScheduleOptions,
@@ -203,7 +203,7 @@ class VerifyCommand(SchedulesOptions, Command):
     def _verify_file(self, path: Path) -> int:
         """Prove the algorithm of a file; returns the exit status. Of several files, a line each."""
         try:
-            proof = prove_file(path)
+            proof = prove_file(path, print_note)
             self.check_layout(path, proof.layout)
         except BusbarError as error:
             print(f"collectives: {make_printable(str(error))}", file=sys.stderr)

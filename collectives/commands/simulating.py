@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.commands import Command
@@ -29,6 +30,8 @@ from collectives.formats.load import draft, is_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
     from collectives.predict.machine import Network
@@ -82,7 +85,7 @@ class SimulateCommand(ScheduleOptions, Command):
                 )
         tables: dict[str, Table] = {}
         links: dict[str, _LinkRange] = {}
-        points: list[tuple[str, float, float, float]] = []
+        points: list[_Point] = []
         last: dict[str, SimulationResult] = {}
         for text in names:
             cases = _grown(self, text) if self.sweep == "n" else [_case(self, text, None)]
@@ -101,11 +104,12 @@ class SimulateCommand(ScheduleOptions, Command):
                 known = links.setdefault(title, _LinkRange(set(), set()))
                 known.add(result.machine)
                 tables[title].title = f"{title}; {known}"
-                at = case.nranks if self.sweep == "n" else nbytes
                 last[text] = result
-                points.append((text, at, result.seconds, rates[1]))
+                point = _Point(text, case.what.name, case.nranks, nbytes, result.seconds, rates[1])
+                points.append(point)
         alone = [] if self.sweep else [_links(one, name) for name, one in last.items()]
-        show(*tables.values(), *alone, *_LEGEND, *_own_links(self.machine))
+        law = [line for text in _server_over_ring(points) for line in wrap(text, 80)]
+        show(*tables.values(), *alone, *_LEGEND, *law, *_own_links(self.machine))
         if self.svg is not None:
             from collectives.predict.draw import draw_loads, draw_scaling
 
@@ -113,9 +117,24 @@ class SimulateCommand(ScheduleOptions, Command):
                 draw_loads(result.machine, result, f"{names[0]}: {title}", self.svg)
             else:
                 title = f"{case.what.name}, {_fixed(self, case, nbytes)}"
-                draw_scaling(points, self.sweep, f"{title}, simulated on {self.machine}", self.svg)
+                drawn = [
+                    (p.name, p.nranks if self.sweep == "n" else p.nbytes, p.seconds, p.busbw)
+                    for p in points
+                ]
+                draw_scaling(drawn, self.sweep, f"{title}, simulated on {self.machine}", self.svg)
             print(f"drawn to {self.svg}", file=sys.stderr)
         return 0
+
+
+class _Point(NamedTuple):
+    """A simulated time of an algorithm, as requested by ``name``; ``busbw``: bytes per second."""
+
+    name: str
+    collective: str
+    nranks: int
+    nbytes: int
+    seconds: float
+    busbw: float
 
 
 class _Case(NamedTuple):
@@ -264,9 +283,28 @@ def _own_links(machine: str) -> list[str]:
         return []
     return [
         "full: each pair of ranks has a link of its own, so a rank sends to all others at",
-        "once, and ps takes as long as a ring. With one port a rank (the law: ps takes P",
-        "times as long as a ring) it is --machine nvswitch:8 or fattree:8.",
+        "once, and ps takes as long as a ring. With one port a rank ps takes P times as",
+        "long where bytes and not latencies take the time: --machine fattree:8 -b 64M.",
     ]
+
+
+def _server_over_ring(points: Sequence[_Point]) -> list[str]:
+    """Lines on ps over ring, one for each rank count and size at which both were simulated."""
+    from collectives.predict.compare import port_volume
+    from collectives.predict.interface import Operation
+
+    at = {(p.name, p.nranks, p.nbytes): p for p in points if p.collective == "allreduce"}
+    lines = []
+    for (name, nranks, nbytes), server in at.items():
+        ring = at.get(("ring", nranks, nbytes))
+        if name == "ps" and ring is not None and nranks > 1:
+            volumes = [port_volume(Operation("allreduce", each, nranks)) for each in ("ps", "ring")]
+            lines.append(
+                f"ps takes {server.seconds / ring.seconds:.3g} times as long as ring at"
+                f" {format_bytes(nbytes)} on {format_count(nranks, 'rank')}; by bytes through the"
+                f" busiest port, with one port a rank, {volumes[0] / volumes[1]:.3g} times"
+            )
+    return lines
 
 
 _PARTS = ("posting", "latency", "wire", "sharing", "adding")

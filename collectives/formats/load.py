@@ -30,6 +30,8 @@ from collectives.schedule.schedule import Schedule
 
 # The most kinds of operations that the error about a plan lists.
 _MOST_NAMED = 8
+# A proof of more steps is announced: 6,000 of MSCCL take a second.
+_MANY_STEPS = 30_000
 
 
 class ProvenFile(NamedTuple):
@@ -67,13 +69,15 @@ def _naming(path: Path, what: str = "") -> Iterator[None]:
         raise Unsupported(f"{path}: {what}{error}") from None
 
 
-def prove_file(path: Path) -> ProvenFile:
-    """Read and prove a file.
+def prove_file(path: Path, note: Callable[[str], None] = lambda _: None) -> ProvenFile:
+    """Read and prove a file. ``note`` gets a line before a proof that takes more than seconds.
 
     Raises MscclError for a file of no known format, ScheduleError if the algorithm is wrong, and
     Unsupported if it cannot be proven. All messages name the file.
     """
     parsed = _parse(path)
+    if (count := _count_steps(parsed)) > _MANY_STEPS:
+        note(f"{path}: proving {count:,} steps, which may take minutes")
     if isinstance(parsed, Algorithm):
         return _proven_algorithm(path, parsed)
     if isinstance(parsed, StoredSchedule):
@@ -92,6 +96,15 @@ def prove_file(path: Path) -> ProvenFile:
     placements = "in place" if parsed.inplace else "out of place"
     summary = _summary(head, placements, proof.notes)
     return ProvenFile(proof.layout, lambda: proof.schedule, summary)
+
+
+def _count_steps(parsed: Algorithm | ExecutionPlan | StoredSchedule) -> int:
+    """The steps, operations or moves that a proof goes through."""
+    if isinstance(parsed, Algorithm):
+        return sum(1 for _ in parsed.steps())
+    if isinstance(parsed, StoredSchedule):
+        return sum(step.moves().table.shape[1] for step in parsed.schedule.steps)
+    return sum(parsed.counts().values())
 
 
 def _proven_algorithm(path: Path, algorithm: Algorithm) -> ProvenFile:

@@ -136,7 +136,8 @@ class Algorithm:
 
 #: The most bytes of a file.
 MOST_BYTES = 256 * 2**20
-_MOST_STEPS = 4_000_000
+#: The most steps of a file; a proof of so many takes minutes.
+MOST_STEPS = 1_000_000
 #: The most GPUs of a file that is read or written.
 MOST_GPUS = 4096
 # The largest number of chunks; the runtime itself keeps offsets in 16 bits.
@@ -300,8 +301,8 @@ class _Reader:
     def _step(self, attributes: Mapping[str, str]) -> None:
         where = f"gpu {self.gpu}: tb {self.tb['id']}: step {len(self.steps)}"
         self.nsteps += 1
-        if self.nsteps > _MOST_STEPS:
-            self._fail(where, f"more than {_MOST_STEPS} steps")
+        if self.nsteps > MOST_STEPS:
+            self._fail(where, f"more than {MOST_STEPS:,} steps; a file has at most so many")
 
         whole = partial(self._whole, where, attributes, low=-1)
         step = ThreadblockStep(

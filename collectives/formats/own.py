@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from busbar.terminal import make_printable
 from busbar.units import MOST_RANKS
-from collectives.formats.msccl import MscclError
+from collectives.formats.msccl import MOST_STEPS, MscclError
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Moves
@@ -23,6 +23,8 @@ from collectives.schedule.spec import Collective
 
 # The most chunks of a vector, and the most chunks that a step moves or all ranks' scratch has.
 _MOST_CHUNKS, _MOST_MOVED = 1 << 20, 1 << 26
+# The most steps, and the most moves in all of them: half of what MSCCL needs for a move.
+_MOST_MOVES = MOST_STEPS // 2
 _Number = Annotated[int, Meta(ge=0, le=_MOST_CHUNKS)]
 # Sender, receiver, buffer and first chunk read, buffer and first chunk written, chunks, 1 to add.
 _Move = tuple[_Number, _Number, _Number, _Number, _Number, _Number, _Number, _Number]
@@ -96,6 +98,8 @@ def parse(text: bytes, name: str = "JSON") -> StoredSchedule:
         raise MscclError(f"{name}: held: there are only chunks 0 to {read.chunks - 1}")
     if read.ranks * (read.chunks + read.scratch) > _MOST_MOVED:
         raise MscclError(f"{name}: more than {_MOST_MOVED} chunks on all ranks")
+    if max(len(read.steps), sum(map(len, read.steps))) > _MOST_MOVES:
+        raise MscclError(f"{name}: more than {_MOST_MOVES:,} steps or moves; at most so many fit")
     steps = [np.array(step, np.int32).reshape(-1, 8).T for step in read.steps]
     if any(int(table[6].sum(dtype=np.int64)) > _MOST_MOVED for table in steps):
         raise MscclError(f"{name}: a step moves more than {_MOST_MOVED} chunks")

@@ -236,7 +236,7 @@ def _port_sentence(
     else:
         took = f"ps took {_factor(ratio)} times as long as {ring}{interval}"
     on = f"at {format_size(size)} on {where}"
-    text = f"{took} {on}; by bytes through the busiest port {by_port:.3g}"
+    text = f"{took} {on}; by the bytes through the busiest port it should be {by_port:.3g} times"
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
     agree = first <= by_port <= last and not took.startswith(_CANNOT_TELL)
     why, whose = what_is_shared([*sides[0], *sides[1]])

@@ -142,11 +142,16 @@ def parse_rate(text: str) -> float:
 
 
 def parse_share(text: str) -> float:
-    """``5%`` as 0.05. Raises ReportError."""
+    """``5%`` or ``0.05`` as 0.05. Raises ReportError, also for a number from 1 without %."""
     share = units.parse_quantity(text, {"%": 0.01})
+    number = units.parse_quantity(text, {"": 1})
+    if number is not None and 0 <= number < 1:
+        return number
     if share is None or share == inf:
-        number = units.parse_quantity(text, {"": 1})
-        remedy = f"for per cent write {text.strip()}%" if number else "write per cent, as 5%"
+        remedy = "write per cent, as 5%"
+        if number is not None and number < inf:
+            percent = text.strip()
+            remedy = f"it would be {100 * number:g} %: write {percent}% or {number / 100:g}"
         raise ReportError(f"{text!r} is no share; {remedy}")
     return share
 

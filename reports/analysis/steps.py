@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
-from statistics import fmean, median, stdev
+from statistics import median
 
 from busbar.statistics import interval
 from busbar.units import format_seconds
 from reports.records.measurement import Measurement
 from reports.records.steps import LossCurve, Step
-from reports.statistics.inference import TAIL, student_quantile
 from reports.statistics.quantities import center
 from reports.statistics.uncertain import Uncertain, median_of
 
 #: Protocols that equal another one: sync is k-sync with K = P, async is k-async with K = 1.
 _SAME = {"sync": "k-sync", "async": "k-async"}
-#: No interval is computed for this many times or fewer.
-_FEWEST = 5
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,8 @@ def figures(row: Measurement) -> StepFigures | None:
 def fastest(rows: Sequence[Measurement]) -> str:
     """The update that takes the least time for a sample, and the next, in one sentence.
 
-    Both have their 95 % intervals. Empty with fewer than two updates that have times.
+    Both have their 95 % intervals. The sentence says "cannot tell" if the interval of their ratio
+    reaches 1 or is not known. Empty with fewer than two updates that have times.
     """
     timed = [(row, one) for row in rows if (one := figures(row)) is not None]
     if len({row.step.update for row, _ in timed if row.step is not None}) < 2:
@@ -92,14 +89,18 @@ def fastest(rows: Sequence[Measurement]) -> str:
     known = [(row.algorithm, one) for row, one in timed]
     (name, best), (other, following) = sorted(known, key=lambda one: -one[1].rate.value)[:2]
     ratio = best.rate.over(following.rate)
-    text = f"{name} takes the least time: {format_seconds(best.step.value)} a step"
+    took = f"{format_seconds(best.step.value)} a step"
     if best.step.ends is not None:
-        text += f" (95 %: {' to '.join(map(format_seconds, best.step.ends))})"
-    text += f"; {other} takes {ratio.value:.3g} times as long a sample"
+        took += f" (95 %: {' to '.join(map(format_seconds, best.step.ends))})"
+    times = f"{ratio.value:.3g} times as long a sample"
     if ratio.ends is None:
-        return f"{text}, and may be as fast, for the interval is not known"
-    ends = " to ".join(f"{end:.3g}" for end in ratio.ends)
-    return f"{text} ({ends}){', and may be as fast' if ratio.ends[0] <= 1 else ''}"
+        why = "no interval of their ratio: measure more steps"
+        return f"cannot tell whether {name} or {other} takes less time: {name} took {took}; {why}"
+    times += f" ({' to '.join(f'{end:.3g}' for end in ratio.ends)})"
+    if ratio.ends[0] <= 1:
+        text = f"cannot tell whether {name} or {other} takes less time: {name} took {took}"
+        return f"{text}, {other} {times}"
+    return f"{name} takes the least time: {took}; {other} takes {times}"
 
 
 def share_text(value: float) -> str:
@@ -145,46 +146,37 @@ class StepSummary:
 
     ``name``: the kind of exchange as requested; ``title``: the problem and the learners.
     ``family``: the parameter server's protocol, None for an all-reduce; ``k``: gradients in each
-    update (all ranks' for an all-reduce). ``seconds``: mean time per update; ``wide``: half its
-    95 % interval, 0 if that is not known; ``predicted``: the expected time.
+    update (all ranks' for an all-reduce). ``step``: the time per update of `StepFigures`;
+    ``predicted``: the expected time.
     """
 
     name: str
     title: str
     family: str | None
     k: int
-    seconds: float
-    wide: float
+    step: Uncertain
     predicted: float | None
     loss: LossCurve | None
 
 
 def summaries(rows: Sequence[Measurement]) -> list[StepSummary]:
     """A summary of each row that measured training steps and has times."""
-    return [_summary(row, row.step) for row in rows if row.step is not None and row.times_s]
+    known = [(row, figures(row)) for row in rows if row.times_s]
+    return [_summary(row, row.step, one.step) for row, one in known if row.step and one]
 
 
-def _summary(row: Measurement, step: Step) -> StepSummary:
-    times = row.times_s
+def _summary(row: Measurement, step: Step, time: Uncertain) -> StepSummary:
     name = step.update or row.algorithm
     kind, _, rest = name.partition(":")
     learners = step.learners or row.ranks or 1
     family, k = _family(kind, rest, learners)
-    # The mean, because formulas predict means.
-    wide = 0.0
-    # Updates of a server are correlated; the record's own interval takes this into account.
-    if step.interval_s is not None:
-        wide = (step.interval_s[1] - step.interval_s[0]) / 2
-    elif len(times) > _FEWEST and row.timing != "loop":
-        wide = student_quantile(TAIL, len(times) - 1) * stdev(times) / sqrt(len(times))
     law = "" if step.compute in ("", "none") else f", compute {step.compute}"
     return StepSummary(
         f"{name} {step.compress}".rstrip(),
         f"{step.problem or step.model}, {learners} learners{law}",
         family,
         k,
-        fmean(times),
-        wide,
+        time,
         step.predicted_s,
         step.curve if step.curve is not None and step.curve.is_whole else None,
     )

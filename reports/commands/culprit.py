@@ -19,9 +19,10 @@ from reports.commands.output import (
     check_ranks,
     console,
     note,
+    print_failures,
     print_notes,
     print_table,
-    rows_of,
+    read_all,
 )
 from reports.readers.reading import once, read
 from reports.records.measurement import Reading, grouped
@@ -42,16 +43,20 @@ class CulpritCommand(RunOptions, Command):
         action="append",
     )
     margin: str = option("--margin SHARE  differences up to this do not count", "10%")
-    fail: bool = switch("--fail  exit with status 1 when something is slow")
+    fail: bool = switch("--fail  exit with status 1 when something is slow or a run failed")
 
     def run(self) -> int:
-        """Print the stragglers. Returns 1 with ``--fail`` if one is certain."""
+        """Print the stragglers.
+
+        With ``--fail`` also runs that failed. Returns 1 for them, and if a straggler is certain.
+        """
         from reports.analysis.expect import parse_share
         from reports.analysis.machine import read_pairs
         from reports.analysis.stragglers import culprits
 
         margin = parse_share(self.margin)
-        rows = rows_of(self)
+        readings = read_all(self.files, self.ranks)
+        rows = [row for one in readings for row in one.rows]
         matrices = [pairs for path in self.matrix for pairs in read_pairs(path)]
         if not matrices and not any(r.per_rank_s for r in rows):
             raise ReportError(
@@ -63,7 +68,10 @@ class CulpritCommand(RunOptions, Command):
             print(result.unshown or "nobody stands out")
         for line in result.notes:
             note(line)
-        return 1 if self.fail and any(s.sure for s in result.suspects) else 0
+        if not self.fail:
+            return 0
+        failed = print_failures(self.files, readings)
+        return failed | int(any(s.sure for s in result.suspects))
 
 
 def _print(suspects: Sequence[Suspect]) -> None:

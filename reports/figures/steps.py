@@ -74,7 +74,7 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
         style = {"color": COLOURS[place], "marker": MARKERS[place % len(MARKERS)]}
         _measured(axes, [one], one.name, style | {"linestyle": "none"})
     axes.set_xticks(sorted({one.k for one in group}))
-    _scale(axes, [one.seconds for one in group])
+    _scale(axes, [one.step.value for one in group])
     axes.set_xlabel("K, gradients of an update")
     axes.set_ylabel("time per update (ms)")
     axes.legend(**LEGEND)
@@ -82,10 +82,15 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
 
 def _measured(axes: Axes, own: Sequence[StepSummary], label: str, style: dict[str, Any]) -> None:
     if own:
+        errors = [
+            (one.step.value - low, high - one.step.value)
+            for one in own
+            for low, high in [one.step.ends or (one.step.value, one.step.value)]
+        ]
         axes.errorbar(
             [one.k for one in own],
-            [1e3 * one.seconds for one in own],
-            yerr=[1e3 * min(one.wide, 0.99 * one.seconds) for one in own],
+            [1e3 * one.step.value for one in own],
+            yerr=[[1e3 * max(0.0, side) for side in sides] for sides in zip(*errors, strict=True)],
             label=label,
             markersize=5,
             linewidth=1.4,

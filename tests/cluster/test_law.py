@@ -175,7 +175,8 @@ def test_the_table_says_measured_law_simulated_growth_and_ratio(tmp_path: Path) 
 
 def test_a_terminals_table_says_what_its_cells_hold(capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: each column has one quantity and its name; a row below its law has the reason."""
-    fast = compared([LawPoint("ps", 2, 1 << 16, 7.6e-3, 7.5e-3, 7.7e-3, 0)], PORTS, 1.25e7)
+    ends = 7.5e-3, 7.7e-3
+    fast = compared([LawPoint("ps", 2, 1 << 16, 7.6e-3, 7e-3, 8e-3, 0, ends=ends)], PORTS, 1.25e7)
     shown = [*tables([*_compared(), *fast], 1.25e7, 120)]
     assert [table.heading.partition(",")[0] for table in shown] == [
         "allreduce of 64K",
@@ -184,13 +185,28 @@ def test_a_terminals_table_says_what_its_cells_hold(capsys: pytest.CaptureFixtur
     for table in shown:
         open_console(width=120).print(table.table)
     out = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
-    heads = "algorithm hosts measured least to greatest law simulated over law over simulated"
+    heads = "algorithm hosts measured 95 % law simulated over law over simulated"
     assert out[0] == heads.split()
     assert out[2][:7] == ["ps", "2", "7.6", "7.5", "to", "7.7", "10.5"]
     assert out[2][-2] == "0.72" and "grows as: ring P^" in shown[1].footnote
     (note,) = notes([*_compared(), *fast], PORTS, 1.25e7)
     assert "law (measured over law): allreduce ps 2x64K 0.72. After a pause" in note
     assert not [*notes(_compared(), PORTS, 1.25e7)]
+
+
+def test_the_interval_is_that_of_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a law and `reports show` have one interval of a row; too few iterations have none."""
+    times = [5e-3 + 1e-5 * (n * 7 % 20) for n in range(20)]
+    path = tmp_path / "hosts2.allreduce.jsonl"
+    written(path, [allreduce("ring", 2, 1 << n, times[:count]) for n, count in ((16, 20), (18, 3))])
+    monkeypatch.setattr(law, "gather", lambda _: [_map({(0, 1): 1.2e7})])
+    (many, few), rows = saved(tmp_path)[0], read(path).rows
+    assert many.ends == (rows[0].low_s, rows[0].high_s) != (many.least, many.most)
+    assert few.ends is None
+    shown = "\n".join(lines(compared([many, few], PORTS, 1.25e7), PORTS, 1.25e7))
+    assert "(-)" in shown and "95 % interval" in shown
 
 
 def test_errors_are_of_hosts_that_the_fit_has_not_seen() -> None:
@@ -399,13 +415,13 @@ def test_an_interrupted_law_shows_what_was_measured(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_law_is_printed_names_the_command_that_shows_it(
+def test_a_law_is_printed_whole_whatever_signals_come(
     number: signal.Signals,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Rule: a signal after the last row, while tables are made, is no error of the program."""
+    """Rule: signals while tables are made cut nothing; the command that shows them is named."""
     folder = tmp_path / "law"
 
     def measured(*_: object) -> None:
@@ -414,11 +430,20 @@ def test_a_signal_while_a_law_is_printed_names_the_command_that_shows_it(
     monkeypatch.setattr(law, "Cluster", nullcontext)
     monkeypatch.setattr(law, "watched", nullcontext)
     monkeypatch.setattr(law, "ports", lambda *_: None)
+
+    def signalled(folder: Path) -> tuple[list[LawPoint], Topology]:
+        for _ in range(2):
+            os.kill(os.getpid(), number)
+        return saved(folder)
+
     monkeypatch.setattr(law, "measure", measured)
-    monkeypatch.setattr(law, "saved", lambda _: os.kill(os.getpid(), number))
+    monkeypatch.setattr(law, "gather", lambda _: [_map({(0, 1): 1.2e7})])
+    monkeypatch.setattr(law, "saved", signalled)
     assert _law(["--hosts", "2", "-A", "ring", "--out", str(folder)]) == 128 + number
+    out, err = capsys.readouterr()
     said = f"interrupted by {number.name}; 1 of 1 host count done: busbar cluster law --show"
-    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert said in err.splitlines()[-1]
+    assert out.count("allreduce of 64K") == 1 and "next: busbar reports model" in out
 
 
 def test_two_signals_at_once_start_the_end_of_a_cluster_once(

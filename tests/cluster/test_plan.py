@@ -301,6 +301,24 @@ def test_hosts_in_a_command_are_obeyed_or_refused(words: list[str], tmp_path: Pa
         for check in (lambda words: launching(words, 3, hosts), lambda w: check_hosts(w, hosts)):
             with pytest.raises(Unsupported, match="has no host9; it has host0 to host2"):
                 check([*words, "--ranks", "2", *own])
+    for own, what in (
+        (["-Hhost9"], "no host9; it"),
+        (["--host", "host0:2"], "no host0:2; it"),
+        (["--host="], "names no host; this cluster"),
+    ):
+        with pytest.raises(Unsupported, match=f"{what} has host0 to host2"):
+            launching([*words, *own], 3, hosts)
+    assert launching([*words, "-Hhost1"], 3, hosts) == [*words, "-Hhost1"]
+
+
+def test_qualify_names_hosts_of_the_cluster() -> None:
+    """Rule: a host that the cluster lacks is refused before it starts, also for qualify."""
+    hosts = ["host0", "host1", "host2"]
+    for words in (["busbar", "qualify"], ["python3", "-m", "bench.qualify"]):
+        for own in (["--host", "nowhere"], ["--hosts=host0,nowhere"]):
+            with pytest.raises(Unsupported, match="has no nowhere; it has host0 to host2"):
+                launching([*words, *own], 3, hosts)
+        assert launching([*words, "--hosts", "host[0-2]"], 3, hosts)[-1] == "host[0-2]"
 
 
 @pytest.mark.parametrize("name", ["qualify", "tune", "recipe"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +81,12 @@ def test_a_link_for_each_pair_is_said_to_hide_the_law() -> None:
     _, out, _ = collectives_cli("simulate ring,ps --machine full:8:gbs=1 -c allreduce")
     assert "each pair of ranks has a link of its own" in out
     assert "busiest links of ring" in out and "busiest links of ps" in out
+    hint = re.search(r"--machine (\S+) -b (\w+)\.", out)
+    assert hint is not None
+    words = "simulate ring,ps -c allreduce --machine {} -b {}".format(*hint.groups())
+    out = " ".join(collectives_cli(words)[1].split())
+    found = re.search(r"ps takes (\S+) times as long as ring at .* with one port .* 8 times", out)
+    assert found is not None and float(found[1]) == pytest.approx(8, rel=0.05)
     assert "link of its own" not in collectives_cli("simulate ps -c allreduce --machine ring")[1]
 
 

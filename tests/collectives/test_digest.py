@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
+from collectives.formats import load as files
 from collectives.formats import own
-from collectives.formats.load import load
+from collectives.formats.load import load, prove_file
+from collectives.formats.msccl import MscclError
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.digest import digest
 from collectives.schedule.moves import Buffer, Move, Slot
@@ -71,3 +73,19 @@ def test_a_schedule_file_is_proven_as_any_other(tmp_path: Path) -> None:
     path.write_bytes(text)
     with pytest.raises(Unsupported, match="it is for ranks 4, not 5"):
         load(path, "broadcast", 5)
+
+
+def test_a_schedule_file_has_a_limit_and_a_slow_proof_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a file with too many moves is refused with the limit; a long proof has a note first."""
+    path, notes = tmp_path / "ring.json", list[str]()
+    path.write_bytes(own.write(build("allgather", "ring", 4), spec("allgather")))
+    prove_file(path, notes.append)
+    assert not notes
+    monkeypatch.setattr(files, "_MANY_STEPS", 5)
+    prove_file(path, notes.append)
+    assert notes == [f"{path}: proving 16 steps, which may take minutes"]
+    monkeypatch.setattr(own, "_MOST_MOVES", 15)
+    with pytest.raises(MscclError, match="more than 15 steps or moves"):
+        prove_file(path)

@@ -90,7 +90,7 @@ def run_file(tmp_path: Path) -> Path:
         (["show", "RUN", "--expect", "foo"], "--expect 'foo'"),
         (["show", "RUN", "--expect-file", "RUN"], "run.jsonl:2: no YAML"),
         (["compare", "RUN", "RUN", "--expect", "busbw >= 3 ms"], "busbw is in GB/s or MB/s"),
-        (["compare", "RUN", "RUN", "--fail-slower", "5"], "'5' is no share; for per cent write 5%"),
+        (["compare", "RUN", "RUN", "--fail-slower", "5"], "it would be 500 %: write 5% or 0.05"),
     ],
 )
 def test_a_wrong_option_is_one_line_before_anything_is_printed(

@@ -60,6 +60,15 @@ def test_both_kinds_of_evidence_meet(tmp_path: Path) -> None:
     cli("culprit", "--matrix", matrix, "--fail", status=1)
 
 
+def test_a_failed_run_fails_the_gate(tmp_path: Path) -> None:
+    """Rule: --fail ends with 1 and a line if a run has wrong elements, though nobody is slow."""
+    even = _record(tmp_path / "even.jsonl")
+    cli("culprit", even, "--fail")
+    wrong = [replace(one, wrong=3) for one in read(even).rows]
+    found = cli("culprit", saved(tmp_path / "wrong.jsonl", wrong), "--fail", status=1)
+    assert "FAILED" in found.out and "wrong elements in" in found.out
+
+
 def test_a_throttled_pair_in_a_saved_matrix(tmp_path: Path) -> None:
     """Rule: the link is named by its ends, and healthy runs and matrices name nobody."""
     matrix = _map(tmp_path / "m.json", lambda a, b: {a, b} == {0, 3})

@@ -13,7 +13,7 @@ import pytest
 import busbar
 from bench.steps.options import StepOptions
 from bench.steps.step_table import closing_lines, header, row, scaling_lines
-from reports.analysis.steps import figures
+from reports.analysis.steps import fastest, figures
 from reports.figures.steps import bars
 from reports.page.steps_part import steps_part
 from reports.readers.codec import run_of, to_jsonl
@@ -169,6 +169,29 @@ def test_the_end_of_steps_says_what_their_figures_mean() -> None:
         text,
     ), text
     assert closing_lines([_result({**STEP, "update": "ring"}, TIMES)]) == []
+
+
+def test_which_update_is_faster_is_told_only_where_intervals_can() -> None:
+    """Rule: where the interval reaches 1 or is missing the sentence says that it cannot tell."""
+    for times, end in (
+        ([t * 1.001 for t in TIMES], r"library/ddp 1 times as long a sample \(0.\S+ to 1.\S+\)"),
+        (TIMES[:1], "no interval of their ratio: measure more steps"),
+    ):
+        text = fastest(
+            [
+                _result({**STEP, "update": "ring"}, TIMES[: len(times)]),
+                _result({**STEP, "update": "library"}, times, "library/ddp"),
+            ]
+        )
+        assert re.fullmatch(rf"cannot tell whether \S+ or \S+ takes less time: .*{end}", text), text
+
+
+def test_k_is_explained_above_the_table() -> None:
+    """Rule: where an update has a K, a line says what it counts."""
+    for name, explained in (("k-sync:2", True), ("sync", False)):
+        options = _options("--model", "toy", "--update", name, "--compute", "exp:3")
+        text = " ".join(header(options, 4, None, None, ""))
+        assert ("the server changes the weights with K gradients" in text) == explained
 
 
 def test_reports_show_the_figures_of_steps(tmp_path: Path, capsys: Any) -> None:
