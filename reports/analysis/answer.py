@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 from statistics import geometric_mean
 from typing import Literal
 
@@ -14,6 +15,7 @@ from reports.analysis.winners import (
     Stretch,
     Winner,
     at_each_size,
+    mostly_disturbed,
     stretches,
     time_ratio,
     winners,
@@ -204,7 +206,7 @@ def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
         if r.collective == "allreduce" and r.algorithm in VOLUMES and r.time_s and not r.wrong
         if r.size and (r.ranks or 0) > 1 and not r.worksharing
     ]
-    lines = []
+    lines, unknown = [], mostly_disturbed(rows)
     kinds = grouped(usable, lambda r: (r.ranks or 0, r.dtype, r.op, r.transport))
     several = [len(set(values)) > 1 for values in zip(*kinds, strict=True)]
     for (ranks, *others), kind in sorted(kinds.items()):
@@ -214,20 +216,27 @@ def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
         ring = next((name for name in ("ring", "sharded_ps") if name in by_name), "")
         if "ps" in by_name and ring:
             where = ", ".join((head(ranks, False), *words))
-            lines += _port_sentence(where, ring, by_name["ps"], by_name[ring])
+            lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown)
     return lines
 
 
 def _port_sentence(
-    where: str, ring: str, servers: Sequence[Measurement], rings: Sequence[Measurement]
+    where: str,
+    ring: str,
+    servers: Sequence[Measurement],
+    rings: Sequence[Measurement],
+    unknown: bool,
 ) -> list[str]:
-    """The sentence of one setting, ``where``; none if both have no size in common."""
+    """The sentence of one setting, ``where``; none if both have no size in common.
+
+    ``unknown``: see `time_ratio`.
+    """
     sizes = {r.size or 0 for r in servers} & {r.size or 0 for r in rings}
     if not sizes:
         return []
     size = max(sizes)
     sides = [[r for r in side if r.size == size] for side in (servers, rings)]
-    ratio, low, high = time_ratio(*sides)
+    ratio, low, high = time_ratio(sides[0], sides[1], unknown)
     ranks = servers[0].ranks or 0
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
     interval = "" if low is None or high is None else f" ({_interval(low, high)})"
@@ -307,8 +316,13 @@ def _where(some: Sequence[Winner]) -> str:
 def _library(won: Sequence[Winner]) -> str:
     """The library's time over the winner's; empty if it is first or next at all sizes."""
     certain = all(w.against == w.library_name or w.library is None for w in won)
-    ratios = [w.library for w in won if w.library is not None]
-    return "" if certain else f"{_span(ratios)}{_part(ratios, won)}"
+    ratios = [
+        w.library
+        for w in won
+        if w.library is not None
+        if w.library_low is None or not _tells_nothing(w.library_low, w.library_high or inf)
+    ]
+    return "" if certain or not ratios else f"{_span(ratios)}{_part(ratios, won)}"
 
 
 def _span(values: Sequence[float]) -> str:

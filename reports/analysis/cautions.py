@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 from busbar.units import format_size
+from reports.analysis.winners import is_disturbed, mostly_disturbed
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import TESTS, named
@@ -33,7 +35,6 @@ _SAID: Mapping[Kind, str] = {
     "modes": "have more than one mode",
     "alike": "have iterations that resemble the one before",
 }
-_OTHERS = 0.05  # share of all cores used by other programs from which a warning is printed
 _MATTERS = 0.05  # of a median: above the 2 % that measuring aims at, and above day-to-day changes
 _MOVED = f"may be off by more than {100 * _MATTERS:.0f} %"
 _IN_BRIEF = (_SAID["few"], _MOVED)
@@ -106,7 +107,7 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
 
 def disturbed(rows: Sequence[Measurement]) -> str:
     """How many rows ran while other programs used cores, and the worst row; empty if none did."""
-    beside = [r for r in rows if (r.others_share or 0.0) >= _OTHERS]
+    beside = [r for r in rows if is_disturbed(r)]
     if not beside:
         return ""
     worst = max(beside, key=lambda r: r.others_share or 0.0)
@@ -122,9 +123,9 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
     It is to be repeated if other programs used cores during more than half of the rows.
     """
     timed = [r for r in rows if r.time_s is not None]
-    shares = [share for r in timed if (share := r.others_share or 0.0) >= _OTHERS]
-    if 2 * len(shares) <= len(timed):
+    if not mostly_disturbed(timed):
         return ""
+    shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     command = command_of(timed)
     return (
         "too disturbed to compare algorithms: other programs took up to"
@@ -134,9 +135,10 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
 
 
 def command_of(rows: Sequence[Measurement]) -> str:
-    """The command that measures the first row's collective again, with all algorithms and sizes.
+    """The command that measures the first row's collective again: algorithms, sizes and types.
 
-    Empty if `busbar` did not measure the rows, or if they are training steps.
+    Empty if `busbar` did not measure the rows, or if they are training steps. Options of which rows
+    say nothing, such as ``--budget``, are not in it.
     """
     first = rows[0]
     if not first.run.format.startswith("busbar") or first.step is not None:
@@ -144,10 +146,27 @@ def command_of(rows: Sequence[Measurement]) -> str:
     mine = [r for r in rows if r.collective == first.collective]
     names = ",".join(dict.fromkeys(r.algorithm for r in mine))
     ranks = ",".join(map(str, sorted({r.ranks for r in mine if r.ranks})))
-    sizes = [r.nbytes for r in mine if r.nbytes is not None]
-    ends = f" -b {format_size(min(sizes))} -e {format_size(max(sizes))}" if any(sizes) else ""
-    door = "pt2pt" if first.collective in TESTS else first.collective
-    return f"busbar {door} --ranks {ranks} -A {names}{ends}"
+    words = [f"busbar {'pt2pt' if first.collective in TESTS else first.collective}"]
+    words += [f"--ranks {ranks} -A {names}", *_sizes_of(mine)]
+    types, ops, places = ({getattr(r, n) for r in mine} for n in ("dtype", "op", "placement"))
+    if first.collective not in TESTS:
+        words += [] if types <= {"float", ""} else [f"-d {','.join(sorted(types))}"]
+        words += [] if ops <= {"sum", "", "none"} else [f"-o {','.join(sorted(ops))}"]
+        words += [f"--placement {first.placement}"] if len(places) == 1 else []
+    return " ".join(words)
+
+
+def _sizes_of(rows: Sequence[Measurement]) -> list[str]:
+    """The options of the sizes: ends and factor, or each if they are no sweep."""
+    sizes = sorted({r.nbytes for r in rows if r.nbytes})
+    shown = list(map(format_size, sizes))
+    factors = {b / a for a, b in pairwise(sizes)} or {2.0}
+    if not sizes:
+        return []
+    if len(factors) > 1:
+        return [f"--sizes {','.join(shown)}"]
+    factor = factors.pop()
+    return [f"-b {shown[0]} -e {shown[-1]}", *([] if factor == 2 else [f"-f {factor:.4g}"])]
 
 
 def disturbance(rows: Sequence[Measurement]) -> str:
@@ -157,7 +176,7 @@ def disturbance(rows: Sequence[Measurement]) -> str:
     empty if there was neither.
     """
     timed = [r for r in rows if r.time_s is not None]
-    shares = [share for r in timed if (share := r.others_share or 0.0) >= _OTHERS]
+    shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     causes = list(filter(None, [oversubscription(timed)]))
     if shares and not too_disturbed(timed):
         most = f"up to {100 * max(shares):.0f} % of all cores"
@@ -208,4 +227,4 @@ def why_above(row: Measurement, share: float) -> str:
         return ""
     if row.oversubscribed:
         return "s"
-    return "o" if (row.others_share or 0.0) >= _OTHERS else "c"
+    return "o" if is_disturbed(row) else "c"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from msgspec.structs import replace
 
@@ -59,9 +60,11 @@ def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
     """The winners at each (size, rank count), by setting (collective, type, placement, ...).
 
     Rows with wrong results cannot win, nor rows whose work other ranks may have done
-    (``worksharing``).
+    (``worksharing``). If most rows were disturbed, nothing is known of the ratios between single
+    launches (`time_ratio`).
     """
     groups: dict[str, dict[tuple[int, int], dict[str, list[Measurement]]]] = {}
+    unknown = mostly_disturbed(rows)
     several = _several_transports(rows)
     for r in rows:
         if not r.ranks or r.size is None or not r.time_s or r.wrong or r.worksharing:
@@ -72,7 +75,7 @@ def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
         cells = groups.setdefault(setting(replace(r, ranks=None)) + root, {})
         cells.setdefault((r.size, r.ranks), {}).setdefault(name, []).append(r)
     return {
-        thing: {at: _winner(contenders) for at, contenders in sorted(cells.items())}
+        thing: {at: _winner(contenders, unknown) for at, contenders in sorted(cells.items())}
         for thing, cells in groups.items()
     }
 
@@ -84,27 +87,43 @@ def _several_transports(rows: Sequence[Measurement]) -> set[str]:
     return {name for name, transports in carried.items() if len(transports) > 1}
 
 
-def _winner(contenders: Mapping[str, Sequence[Measurement]]) -> Winner:
+#: Share of all cores used by other programs from which a row counts as disturbed.
+OTHERS = 0.05
+
+
+def is_disturbed(row: Measurement) -> bool:
+    """True if other programs used cores while the row was measured."""
+    return (row.others_share or 0.0) >= OTHERS
+
+
+def mostly_disturbed(rows: Sequence[Measurement]) -> bool:
+    """True if more than half of the rows with times were disturbed."""
+    timed = [r for r in rows if r.time_s is not None]
+    return 2 * sum(map(is_disturbed, timed)) > len(timed)
+
+
+def _winner(contenders: Mapping[str, Sequence[Measurement]], unknown: bool) -> Winner:
     middle = {name: launch_center(_launches(rows)) for name, rows in contenders.items()}
     first, *others = sorted(middle, key=lambda name: (middle[name], name))
-    best = _standing(contenders, first, others)
+    best = _standing(contenders, first, others, unknown)
     if best.low is None or best.low > 1:
         return best
-    second = _standing(contenders, others[0], [first, *others[1:]])
+    second = _standing(contenders, others[0], [first, *others[1:]], unknown)
     return dataclasses.replace(best, second=second)
 
 
 def _standing(
-    contenders: Mapping[str, Sequence[Measurement]], name: str, others: Sequence[str]
+    contenders: Mapping[str, Sequence[Measurement]], name: str, others: Sequence[str], unknown: bool
 ) -> Winner:
     """How algorithm ``name`` compares with ``others``, of which the first is the fastest.
 
-    ``contenders``: the rows of each algorithm.
+    ``contenders``: the rows of each algorithm; ``unknown``: see `time_ratio`.
     """
     row = at_center(contenders[name])
     if not others:
         return Winner(name, row)
-    ratios = {other: time_ratio(contenders[other], contenders[name]) for other in others}
+    mine = contenders[name]
+    ratios = {other: time_ratio(contenders[other], mine, unknown) for other in others}
     sure = all(low is not None and low > 1 for _, low, _ in ratios.values())
     following = (*ratios[others[0]], others[0])
     library = next((other for other in others if _of_library(contenders[other])), "")
@@ -127,14 +146,18 @@ def at_center(rows: Sequence[Measurement]) -> Measurement:
 
 
 def time_ratio(
-    slower: Sequence[Measurement], faster: Sequence[Measurement]
+    slower: Sequence[Measurement], faster: Sequence[Measurement], unknown: bool
 ) -> tuple[float, float | None, float | None]:
     """How many times as long ``slower`` takes as ``faster``, and the ratio's 95 % interval.
 
-    All rows of a side must have the same settings. The interval is None without raw times.
+    All rows of a side must have the same settings. The interval is None without raw times. It is
+    unbounded for disturbed rows of one launch a side if ``unknown``: iterations of one launch do
+    not show what other programs did to all of them.
     """
     times = [_launches(rows) for rows in (faster, slower)]
     ratio = launch_center(times[1]) / launch_center(times[0])
+    if unknown and max(map(len, times)) == 1 and any(map(is_disturbed, [*slower, *faster])):
+        return ratio, 0.0, inf
     return ratio, *_bounds(times[0], times[1], within_launches(faster, slower))
 
 

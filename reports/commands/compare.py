@@ -95,7 +95,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         left, right = sides(self.files)
         if set(map(os.path.realpath, left)) == set(map(os.path.realpath, right)):
             note("BASE and NEW are the same files")
-        readings = [*read_all(left, self.ranks), *read_all(right, self.ranks)]
+        readings = read_all([*left, *right], self.ranks, len(left))
         base, new = (
             [row for one in side for row in one.rows]
             for side in (readings[: len(left)], readings[len(left) :])

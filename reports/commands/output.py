@@ -78,13 +78,15 @@ def read_noting(path: Path, ranks: int | None) -> Reading:
     return reading
 
 
-def read_all(paths: Sequence[Path], ranks: int | None) -> list[Reading]:
+def read_all(paths: Sequence[Path], ranks: int | None, base: int = 0) -> list[Reading]:
     """Read files and print their notes on stderr, at most twenty. Raises ReportError.
 
+    A launch counts once (`once`); of a comparison, whose BASE are ``base`` files, once a side.
     Notes that differ in place and figures alone are one line: the first, and how many are like it.
     """
     check_ranks(ranks)
-    readings = once([read(path, ranks) for path in paths])
+    every = [read(path, ranks) for path in paths]
+    readings = [*once(every[:base]), *once(every[base:])]
     print_notes(paths, readings)
     return readings
 

@@ -79,12 +79,17 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     ]
     if not blocks:
         return ""
+    from reports.analysis.cautions import too_disturbed  # loads slowly
+
+    why = too_disturbed(rows)
+    before = f"<p><strong>{text(why)}.</strong></p>" if why else ""
     parts = [f"<div>{part}</div>" for part in (*maps, *blocks)]
     shown, more = ("".join(some) for some in (parts[:_AT_ONCE], parts[_AT_ONCE:]))
     count = f"{len(parts) - _AT_ONCE} more tables"
     folded = details(count, f'<div class="answers">{more}</div>') if more else ""
     law = "".join(f"<p>{text(line)}.</p>" for line in server_and_ring(rows))
-    return section("answer", "What to take", f'<div class="answers">{shown}</div>', folded, law)
+    shown = f'<div class="answers">{shown}</div>'
+    return section("answer", "What to take", before, shown, folded, law)
 
 
 def _placed(named: tuple[str, object]) -> tuple[bool, str]:

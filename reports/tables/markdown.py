@@ -8,7 +8,7 @@ from html import escape
 from busbar.tables import Column, render_markdown
 from busbar.units import format_change, format_interval, format_size
 from reports.analysis.answer import answers, crossovers, stretch_table, unsure
-from reports.analysis.cautions import warnings_of
+from reports.analysis.cautions import too_disturbed, warnings_of
 from reports.analysis.compare import Comparison, Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.analysis.winners import Stretch
@@ -62,6 +62,7 @@ def markdown(rows: Sequence[Measurement]) -> str:
     if left < 0:
         parts.append(f"{-left} rows more.\n")
     best = [_answer(what, ranges) for what, ranges in answers(rows).items()]
+    best = [f"{_cell(why)}\n" for why in [too_disturbed(rows)] if why and best] + best
     warnings = [f"- {_cell(w)}" for w in warnings_of(rows)]
     return (
         "\n".join([*best[:MOST_ANSWERS], *parts, *warnings, *_rules(checklist(rows))]).rstrip()

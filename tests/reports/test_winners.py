@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from bench.api.measured import MeasuredRows
 from busbar.errors import ReportError
 from reports.analysis.answer import (
     answers,
@@ -20,11 +22,12 @@ from reports.analysis.answer import (
     server_and_ring,
     stretch_table,
 )
-from reports.analysis.cautions import disturbance
+from reports.analysis.cautions import command_of, disturbance
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, stretches, winners
-from reports.page.answer_part import lead
+from reports.page.answer_part import answer_part, lead
 from reports.records.measurement import Measurement, Noise, Placements
+from reports.tables.markdown import markdown
 from reports.tables.scaling import answer, scaling, winners_map
 from tests.reports.runs import allreduce, changed, cli, rows, saved, timed
 
@@ -321,13 +324,55 @@ def test_a_disturbed_run_says_first_that_it_is_to_be_repeated() -> None:
     said = " ".join(line.strip() for line in answer(every, 78)[:4])
     assert said.startswith(
         "too disturbed to compare algorithms: other programs took up to 91 % of all cores in 4 of 4"
-        " rows; repeat the run: busbar allreduce --ranks 2 -A ring,tree -b 1K -e 2K --wait-quiet"
-        " 10m "
+        " rows; repeat the run: busbar allreduce --ranks 2 -A ring,tree -b 1K -e 2K --placement out"
+        " --wait-quiet 10m "
     ), said
     assert conclusions(every)[0].startswith("too disturbed") and disturbance(every) == ""
-    assert "too disturbed" in lead(every)
+    assert "too disturbed" in lead(every) and "too disturbed" in answer_part(every)
+    assert markdown(every).startswith("too disturbed")
     quiet = _rows(*(_result(name, 2, 4096, _spread(t)) for name, t in _PAIR * 4))
     assert answer([*every, *quiet], 78)[0].startswith("the fastest of")
+
+
+def test_nothing_firm_follows_a_disturbed_run() -> None:
+    """Rule: of single launches beside other programs no ratio is known, however far apart they are.
+
+    One row is no reason; several launches have an interval that holds what differs between them.
+    """
+
+    def said(rows: Sequence[Measurement]) -> str:
+        return " ".join([*answer(rows, 1000), *conclusions(rows), markdown(rows)])
+
+    known = {"environment": {"busbar": "0.1"}, "noise": Noise(others=(0.6,))}
+    pair = (("ring", 1e-6), ("library", 2e-2), ("ps", 3e-2))
+    rows = [_result(name, 2, 4096, _spread(t), **known) for name, t in pair]
+    every = _rows(*rows)
+    assert "cannot tell from library" in said(every) and "~ring" in said(every)
+    assert "cannot tell whether ps takes longer than ring" in said(every)
+    assert not re.search(r"times as (?:fast|long)|\d[ x]+or more|\dx", said(every))
+    assert MeasuredRows(every).best()[0].verdict == "cannot tell"
+    calm = [_result(name, 2, 1 << n, _spread(t)) for name, t in pair for n in (10, 20)]
+    assert re.search(r"ring was \d+ times as fast as library", said(_rows(*rows[:1], *calm)))
+    launches = [
+        _rows(_result(n, 2, 4096, _spread(t, k), **known)) for n, t in pair for k in range(5)
+    ]
+    assert "ring was" in said([row for launch in launches for row in launch])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "more", "words"),
+    [
+        ((1024, 4096, 16384), {}, "-b 1K -e 16K -f 4 --placement out"),
+        ((1024, 4096, 5120), {}, "--sizes 1K,4K,5K --placement out"),
+        ((1024,), {"dtype": "half", "op": "max"}, "-b 1K -e 1K -d half -o max --placement out"),
+    ],
+)
+def test_the_command_to_repeat_a_run_has_what_its_rows_say(
+    sizes: Sequence[int], more: Mapping[str, Any], words: str
+) -> None:
+    """Rule: sizes, factor, type, operation and placement are those of the rows."""
+    rows = _rows(*(_result("ring", 2, size, _spread(1e-5), **more) for size in sizes))
+    assert command_of(rows) == f"busbar allreduce --ranks 2 -A ring {words}"
 
 
 def test_next_names_algorithms_and_sizes() -> None:
