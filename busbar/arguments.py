@@ -153,9 +153,9 @@ class Parser(argparse.ArgumentParser):
 
     It has ``--version``, accepts no abbreviations, prints only on the launcher's rank 0, and
     supports completion in a shell (`busbar.completion`). For the hints of its errors it may know
-    the commands that the first word can name (``commands``), what to suggest for an option that is
-    called as a command is (``beside``), and that another program's command line follows after
-    ``--`` (``runs_command``).
+    the commands that the first word can name (``commands``), words that are no algorithms
+    (``no_names``), what to suggest for an option that is called as a command is (``beside``), and
+    what stands before the command line that this command runs, if it does (``before_command``).
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -163,7 +163,8 @@ class Parser(argparse.ArgumentParser):
         self._negative_number_matcher = _NEGATIVE
         self.commands: Sequence[str] = ()
         self.beside: Mapping[str, str] = {}
-        self.runs_command = False
+        self.no_names: Sequence[str] = ()
+        self.before_command = ""
         self._words: list[str] = []
         self._left: list[str] = []
         self._given: set[str] = set()
@@ -272,8 +273,8 @@ class Parser(argparse.ArgumentParser):
         elif self._left and (near := _near(self._left[0], self.commands)):
             meant = f"; did you mean {self.prog} {near[0]}?"
         elif self._left and not wrong:
-            if self.runs_command:
-                meant = f"; a command follows after --, as in: -- {self._left[0]}"
+            if self.before_command:
+                meant = f"; a command follows after --, as in: {self.before_command}{self._left[0]}"
             elif option := self._option_meant(known):
                 meant = f"; did you mean {option}?"
         # A program would see argparse's own exceptions above this one.
@@ -293,7 +294,7 @@ class Parser(argparse.ArgumentParser):
             value = value.strip(",")
             between = f", or -b {value} -e {left[-1]} for the sizes between" if sweep else ""
             return f"{flag} {','.join([value, *left])}{between}"
-        names = "help" not in left and all(map(str.isidentifier, left))
+        names = not {"help", *self.no_names} & {*left} and all(map(str.isidentifier, left))
         if names and not sweep and "algorithm" in known:
             return f"-A {','.join(left)}"
         return sweep

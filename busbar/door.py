@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import sys
 
-from busbar.status import INTERRUPTED
+from busbar.aliases import ROOMS
+from busbar.status import INTERRUPTED, MISSING
 
 TYPE_CHECKING = False  # type checkers take it for True; typing itself is slow to import
 if TYPE_CHECKING:
@@ -22,6 +23,16 @@ def leave(name: str, target: str, *words: str) -> NoReturn:
         from busbar.process import serve
 
         status = serve(name, lambda: _opened(target, [*words, *sys.argv[1:]]))
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing == "busbar" or missing in ROOMS:
+            raise  # an error of ours
+        print(
+            f"{name}: {sys.executable} has no {missing}: activate the environment that Busbar is"
+            " installed in (make bench makes .venv), or install it there with pip install",
+            file=sys.stderr,
+        )
+        status = MISSING
     except KeyboardInterrupt:  # raised before or after `serve`, which handles it itself
         status = INTERRUPTED
         if sys.stderr is not None and sys.stderr.isatty():

@@ -96,7 +96,7 @@ def _put_back(parts: Mapping[Path, Path], old: Mapping[Path, Path]) -> None:
 def make_folder(path: Path) -> None:
     """Create a folder if it is missing. Raises StoreError."""
     try:
-        path.mkdir(exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{path}: cannot be made: {error.strerror}") from None
 

@@ -126,6 +126,8 @@ class CommandWords(OptionGroup):
     """Options followed by ``--`` and a ``command``, whose words are not parsed here."""
 
     command: tuple[str, ...] = ()
+    #: What stands before a command of Busbar's after ``--``.
+    PREFIX: ClassVar[str] = ""
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
@@ -134,7 +136,7 @@ class CommandWords(OptionGroup):
         if "--" in own:
             at = own.index("--")
             own, command = own[:at], own[at + 1 :]
-        parser.runs_command = True
+        parser.before_command = f"-- {cls.PREFIX}"
         parsed = super().parse(own, parser, command=tuple(command), **more)
         return parsed.replace(argv=tuple(argv))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from busbar.arguments import program, whole
 from busbar.errors import Unsupported
 from busbar.options import CommandWords, OptionGroup, Self, option, switch
 from busbar.units import MOST_RANKS
+from collectives.schedule.catalogue import collectives
 
 _HOSTS = 4
 #: Bytes/s of a host's link unless ``--rate`` says otherwise.
@@ -95,6 +97,7 @@ class NetworkOptions(OptionGroup):
 class ClusterOptions(CommandWords, NetworkOptions):
     """The options before ``--`` and the ``command`` after it."""
 
+    PREFIX = "busbar "
     hosts: int | None = option(
         f"--hosts H  number of hosts (default {_HOSTS}, or as many as --racks say)",
         parse=whole(1, "hosts", MOST_HOSTS),
@@ -179,4 +182,7 @@ class ClusterOptions(CommandWords, NetworkOptions):
             own = program("bench.cluster")
             raise Unsupported(f"no command; write it after --, as {own} --hosts 4 -- COMMAND")
         _ = self.network
+        name = self.command[0] if self.command else ""
+        if name in collectives() and shutil.which(name) is None:
+            raise Unsupported(f"-- {name}: no program; did you mean -- busbar {name}?")
         return self

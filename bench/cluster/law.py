@@ -35,6 +35,7 @@ from busbar.arguments import Parser
 from busbar.commands import Command
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import check_figure as checked
+from busbar.files import make_folder
 from busbar.files import save_figure as save
 from busbar.options import option, switch
 from busbar.start import python
@@ -767,7 +768,7 @@ class LawCommand(NetworkOptions, Command):
                         " them"
                     )
                 existed = folder.exists()
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
                 ends.enter_context(_interruptible())
                 try:
                     for done in self._measured(network, counts, sweep, folder, earlier):  # noqa: B007

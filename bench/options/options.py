@@ -803,6 +803,7 @@ def make_parser(collective: str, command: str = "") -> Parser:
         " allreduce 2(P-1)/P for P ranks), the rate that a rank's port needs, to"
         " compare with a link's rate; limit: the share of what memory allows (docs/glossary.md).",
     )
+    parser.no_names = catalogue.collectives()
     add_flags(parser.add_argument)
     for own in dict.fromkeys(one for entry in transports().values() for one in entry.options):
         parser.group(own.title).add_argument(

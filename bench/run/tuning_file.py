@@ -96,6 +96,10 @@ def parse(data: bytes, path: Path) -> list[Rules]:
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if data.lstrip().startswith(b'{"format":'):
+            raise Unsupported(
+                f"{path}: these are records; busbar tune --from {path} decides on them"
+            ) from None
         raise Unsupported(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise Unsupported(f"{path}: not a tuning file of format {FORMAT!r}; busbar tune writes one")

@@ -13,17 +13,17 @@ from bench.options.argument_types import at_least, ranks, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn, turns
 from bench.options.options import TUNING, parse
 from bench.run.screen import Screen
-from bench.run.tuning_file import Rules, dump
+from bench.run.tuning_file import Rules, dump, load
 from bench.tuning.decide import has_rows, of_files, predicted, table, tune
 from bench.tuning.launches import Course, Launch, effort, plan, rounds_within, run
 from bench.tuning.libraries import rules_file, tuner_file
 from busbar.arguments import Parser, time_in, unknown
 from busbar.commands import Command
 from busbar.errors import Unsupported
-from busbar.files import write
+from busbar.files import has_content, special, write
 from busbar.launchers import launched
 from busbar.options import Self, option, switch
-from busbar.status import FOUND, GOOD
+from busbar.status import BY_SIGNAL, FOUND, GOOD
 from busbar.terminal import print_note
 from collectives.schedule import catalogue
 from reports.analysis.expect import parse_share
@@ -101,6 +101,7 @@ class TuneCommand(Command):
         measured = Measuring(self.runs)
         if self.dry_run:
             return _dry_run(self)
+        _check_out(self.out)
         if self.from_model is not None:
             rules = _predict(self, self.from_model)
         else:
@@ -111,17 +112,23 @@ class TuneCommand(Command):
                 if wrong := [*self.rest[:1], *unused]:
                     raise Unsupported(f"{wrong[0]}: nothing is measured with --from; see --help")
             series, notes = of_files(measured.records, self.placement)
-            for one in notes[:20]:
-                print_note(one)
+            over = self.budget is not None and not measured.interrupted
+            for one in notes[:20]:  # a run whose time is over is ended by a signal
+                print_note(
+                    one.replace(f"{BY_SIGNAL} SIGINT", "its share of --budget was over")
+                    if over
+                    else one
+                )
             rules = tune(series, self.default, self.noise)
-        files = _files(self, rules)
+        files = _files(self, rules, interrupted=bool(measured.interrupted))
         for path, data in files:
             write(path, data)
             print_note(f"wrote {path}")
         Screen(0).lines(table(rules))
         if measured.interrupted:
             print_note(
-                f"interrupted: decided on what {len(measured.records)} of {measured.of} runs have"
+                f"interrupted: {self.out} is decided on the rows that {len(measured.records)} of"
+                f" {measured.of} runs have, and lacks the others"
             )
             return 128 + measured.interrupted
         return FOUND if measured.failed else GOOD
@@ -159,10 +166,24 @@ def _collectives(options: TuneCommand) -> list[str]:
     return wanted
 
 
-def _files(options: TuneCommand, rules: Sequence[Rules]) -> list[tuple[Path, bytes]]:
+def _check_out(path: Path) -> None:
+    """Raise Unsupported if a file is there that is none of ours, or if no file can be there."""
+    if path.is_dir():
+        raise Unsupported(f"--out {path}: is a folder; name a file, such as {path / TUNING}")
+    if has_content(path) and not special(path):
+        try:
+            load(path)
+        except Unsupported:
+            raise Unsupported(f"--out {path}: is no tuning file; name another file") from None
+
+
+def _files(
+    options: TuneCommand, rules: Sequence[Rules], *, interrupted: bool = False
+) -> list[tuple[Path, bytes]]:
     """Make all files before the first is written. Raises Unsupported if one cannot be made."""
     runs = [str(path) for path in options.runs]
-    files = [(options.out, dump(rules, {"runs": runs, "fit": str(options.from_model or "")}))]
+    about: dict[str, object] = {"runs": runs, "fit": str(options.from_model or "")}
+    files = [(options.out, dump(rules, about | ({"interrupted": True} if interrupted else {})))]
     if options.open_mpi_rules is not None:
         own = _own(rules, ("mpi/library", "mpi"))
         files.append((options.open_mpi_rules, rules_file(own)))

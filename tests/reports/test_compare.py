@@ -218,7 +218,9 @@ def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
         out = " ".join(cli("compare", runs / "base.jsonl", new).out.split())
         assert "6 cannot tell: one launch a side" in out and "slower" not in out
         assert "busbar ab -- A -- B" in out
-        assert re.search(r"busbar allreduce --ranks \d+ -A ring\S* (-b|--sizes) .* --launches 5", out)
+        assert re.search(
+            r"busbar allreduce --ranks \d+ -A ring\S* (-b|--sizes) .* --launches 5", out
+        )
 
 
 def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
