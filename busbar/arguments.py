@@ -28,6 +28,8 @@ _SHOWN = 40
 TIMES: Mapping[str, float] = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile("[0-9]+[KMGT]i?B?", re.IGNORECASE)
 # Words that are values though they begin with a dash, for the messages of those who read them.
+_SHORT = 10  # numbers of a span that a message lists
+_SINGLE_DASH = re.compile("-[a-z_]{3,}")
 _NEGATIVE = re.compile(r"-\.?[0-9]")
 
 
@@ -85,7 +87,11 @@ def whole(low: int, what: str, most: int) -> Callable[[str], int]:
         match = _DIGITS.fullmatch(text)
         if match is None:
             long = re.fullmatch(r"\s*\+?[0-9]+\s*", text, re.ASCII)
+            span = re.fullmatch(r"([0-9]{1,4})-([0-9]{1,4})", text, re.ASCII)
             reason = f"at most {most} {what}" if long else "that is no whole number"
+            if span and 0 < int(span[2]) - int(span[1]) < _SHORT:
+                each = ",".join(map(str, range(int(span[1]), int(span[2]) + 1)))
+                reason += f"; a list is {each}"
             raise argparse.ArgumentTypeError(f"{text[:_SHOWN]!r}: {reason}")
         value = int(match[1])
         if value < low:
@@ -235,6 +241,12 @@ class Parser(argparse.ArgumentParser):
         """Parse as argparse does; keeps words that no option takes for the error message."""
         self._words = list(sys.argv[1:] if args is None else args)
         completing(self, self._words)
+        own = self._words[: self._words.index("--")] if "--" in self._words else self._words
+        for word in own:
+            name = word.partition("=")[0]
+            meant = self._option_string_actions.get(f"-{name}")
+            if _SINGLE_DASH.fullmatch(name) and meant and meant.help != argparse.SUPPRESS:
+                raise Unsupported(f"{word}: did you mean -{word}?")
         parsed, self._left = super().parse_known_args(args, namespace)
         self._given = {*vars(parsed)}
         return parsed, self._left
@@ -251,7 +263,9 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            near = _near(str(value), [str(choice) for choice in action.choices or ()])
+            choices = [str(choice) for choice in action.choices or ()]
+            begun = [one for one in choices if str(value).lower().startswith(one)]
+            near = _near(str(value), choices) or begun
             meant = f"; did you mean {near[0]}?" if near else ""
             raise argparse.ArgumentError(action, f"{error.message}{meant}") from None
 
@@ -264,7 +278,7 @@ class Parser(argparse.ArgumentParser):
             if flag.startswith("--") and action.help != argparse.SUPPRESS
         ]
         word = wrong[2:].partition("=")[0]
-        other = self.beside.get(word)
+        other = self.beside.get(word) or self._chosen_by(word)
         meant = f"; did you mean {other}?" if other else _meant(word, known, "--") if word else ""
         command = next((word for word in self._left if word in self.commands), "")
         if command:
@@ -280,6 +294,13 @@ class Parser(argparse.ArgumentParser):
         # A program would see argparse's own exceptions above this one.
         raise Unsupported(f"{message}{meant}; see {self.prog} --help") from None
 
+    def _chosen_by(self, word: str) -> str:
+        """``--format csv`` for ``--csv`` where the command has that, ``--version`` for ``-V``."""
+        form = self._option_string_actions.get("--format")
+        if form is not None and word in (form.choices or ()):
+            return f"--format {word}"
+        return "--version" if self._left[:1] == ["-V"] else ""
+
     def _option_meant(self, known: Sequence[str]) -> str:
         """The option to suggest for words that belong to none; empty if there is no guess."""
         left = self._left
@@ -290,13 +311,16 @@ class Parser(argparse.ArgumentParser):
             sweep = " ".join(low + high)
         at = self._words.index(left[0]) if left[0] in self._words else 0
         flag, value = self._words[at - 2 : at] if at > 1 else ("", "")
-        if isinstance(self._option_string_actions.get(flag), JoinLists):
+        action = self._option_string_actions.get(flag)
+        if isinstance(action, JoinLists) or (action and "," in (action.metavar or "")):
             value = value.strip(",")
             between = f", or -b {value} -e {left[-1]} for the sizes between" if sweep else ""
             return f"{flag} {','.join([value, *left])}{between}"
         names = not {"help", *self.no_names} & {*left} and all(map(str.isidentifier, left))
         if names and not sweep and "algorithm" in known:
             return f"-A {','.join(left)}"
+        if names and len(left) == 1 and "model" in known:
+            return f"--model {left[0]}"
         return sweep
 
     def _print_message(self, message: str, file: Any = None) -> None:

@@ -73,8 +73,9 @@ def main(argv: Sequence[str]) -> int:
     """Run the command that the first word names and return its exit status."""
     typed = words_asked()
     words = list(argv) if typed is None else typed
-    if words[:1] == ["help"]:
-        words = words[1:] if typed is not None else [*words[1:], "--help"]
+    if words[:1] in (["help"], ["--help"], ["-h"]):
+        rest = [word for word in words[1:] if word != "help"]
+        words = rest if typed is not None else [*rest, "--help"]
     if words == ["version"]:
         words = ["--version"]
     name = words[0] if words else ""

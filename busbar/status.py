@@ -23,7 +23,8 @@ BY_SIGNAL, TOTAL_OVER = "interrupted by", "the time of --total is over"
 
 MEANING = {
     GOOD: "all right",
-    FOUND: "a result was wrong, a proof failed, a threshold was not kept, `check` or `doctor` has"
+    FOUND: "a result was wrong, every row was skipped, a proof failed, a threshold was not kept,"
+    " `check` or `doctor` has"
     " findings, `qualify` has a host that is not good, or a result file could not be kept",
     BAD: "bad input, or a full disk behind standard output",
     MISSING: "something is not on this machine: a library, a device, a launcher",

@@ -246,10 +246,10 @@ def parse_size(text: str) -> int:
     """
     if re.match(r"\s*-\s*[\d.]", text):
         raise Unsupported(f"{text[:40]}: a size cannot be negative")
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?(B?|b)\s*", text)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)([iI]?)(B?|b)\s*", text)
     if not match:
         raise Unsupported(f"{text[:40]!r} is no size; write bytes or 64K, 1M, 1G (binary)")
-    if match[3] == "b":
+    if match[4] == "b" and not (match[3] and text.islower()):  # mib is MiB in haste
         meant = f"{match[1]}{match[2].upper()}"
         raise Unsupported(f"{text[:40]}: sizes are bytes, and b is bits; {meant} is bytes (binary)")
     value = float(match[1]) * BYTES[match[2].upper()]

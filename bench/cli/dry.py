@@ -11,6 +11,7 @@ from bench.options.options import Options
 from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import SHARE, beside, buffers, free_memory, pools
 from bench.run.pace import longest
+from busbar.host import cores
 from busbar.tables import render_lines
 from busbar.units import format_bytes, format_count, format_duration
 from collectives.execution.lower import lower
@@ -43,6 +44,7 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
         if options.iterations
         else f"  iterations until precise, --budget {options.budget:g} s a row and placement;"
         f" {format_duration(longest([job], nranks, [pools()] * nranks))} at most in all"
+        + (", more as ranks share cores" if nranks > len(cores()) else "")
     )
     if nranks > _LOWERED:
         yield "# memory: with all scratch that the schedules name, of which they may need less"

@@ -12,6 +12,7 @@ from bench.options.options import ALL, ALL_TITLE, BESIDE, PT2PT, TITLE, Options,
 from busbar.arguments import program, unknown
 from busbar.commands import list_commands
 from busbar.errors import BusbarError, Unsupported
+from busbar.host import cores
 from busbar.launchers import by_hand, launched, speaks
 from busbar.process import serve
 from busbar.terminal import print_note
@@ -154,7 +155,9 @@ def _announce(wanted: Sequence[Options]) -> None:
         seconds = min(seconds, first.total)
     if seconds >= LONG_S:
         number = len(first.launch_counts) * first.launches
-        more = "" if first.total else LIMITS_ALL
+        crowded = not first.on_hosts and max(filter(None, first.launch_counts)) > len(cores())
+        more = ", more as ranks share cores" if crowded else ""
+        more += "" if first.total else LIMITS_ALL
         most = f"{format_duration(seconds)} at most in all{more}"
         print_note(f"{format_count(number, 'launch')}, {most}")
 

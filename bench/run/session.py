@@ -33,7 +33,7 @@ from bench.run.watchdog import StoppedNeighbour, Watchdog
 from bench.timing.measure import Timing
 from bench.timing.starts import StartSync
 from busbar.errors import RankFailure, Unsupported
-from busbar.status import EARLY, TOTAL_OVER
+from busbar.status import EARLY, FOUND, TOTAL_OVER
 from collectives.execution.transport import Transport
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op
@@ -201,6 +201,7 @@ class Session(RunSession):
             reasons = [one.skipped for one in self._keeper.results]
             if reasons and all(reasons):
                 self._noted(f"every row was skipped, the first because {reasons[0]}")
+                return FOUND
         return int(self._keeper.failed or self._wrong)
 
     def _noted(self, *remarks: str) -> None:

@@ -386,8 +386,9 @@ def compute(
         return Exponential(text, _ms(text, mean), moved, seed, slow)
     if text.endswith(".csv"):
         return Replay(Path(text).name, _table(Path(text)), slow)
+    meant = f"; did you mean fixed:{text}?" if re.fullmatch(r"[0-9.]+", text[:40]) else ""
     raise Unsupported(
-        f"--compute {text[:40]!r}: write none, fixed:MS, exp:MS[,SHIFT], model, FILE.csv"
+        f"--compute {text[:40]!r}: write none, fixed:MS, exp:MS[,SHIFT], model, FILE.csv{meant}"
     )
 
 

@@ -284,10 +284,11 @@ def test_a_run_without_any_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     node = bench.run.memory.Pool("node 0", "on node 0", int(1.5 * 2**20 / 0.85))
     monkeypatch.setattr(bench.run.memory, "pools", lambda _: [node])
-    _, out, err = on_threads("allreduce", "--ranks 4 -b 1M -e 2M -n 1 -A ring --quiet")
+    status, out, err = on_threads("allreduce", "--ranks 4 -b 1M -e 2M -n 1 -A ring --quiet")
+    assert status == 1
     assert not out.strip() and err.count("every row was skipped, the first because 4 ranks x") == 1
-    *_, err = on_threads("allreduce", "--ranks 4 -b 128K -e 2M -n 1 -A ring --quiet")
-    assert "every row" not in err
+    status, _, err = on_threads("allreduce", "--ranks 4 -b 128K -e 2M -n 1 -A ring --quiet")
+    assert status == 0 and "every row" not in err
 
 
 @pytest.mark.parametrize("order", ["algorithm", "size"])
