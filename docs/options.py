@@ -41,7 +41,7 @@ Value = bool | str | int | float | Sequence[str | int | float]
 
 Collective = Literal[
     {collectives}
-]
+]  # fmt: skip
 """The collectives that `busbar.run` measures."""
 '''
 _CLASS = '''

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
@@ -18,6 +19,7 @@ import yaml
 from bench.cli.main import commands
 from bench.qualify.model import State, Verdict
 from bench.qualify.text import metrics
+from busbar.aliases import ROOMS
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import main as busbar_main
 from busbar.commands import CommandTable
@@ -29,6 +31,28 @@ PAGES = [HOME / "README.md", HOME / "CONTRIBUTING.md", *sorted((HOME / "docs").g
 COMMAND = re.compile(r"python -m (bench|collectives|reports|topology)(\.\w+)?((?: [^#|`\n]+)?)")
 SHORT = re.compile(r"(?<![\w./-])busbar ([a-z_]+)((?: [^#|`\n]+)?)")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z_-]*|-[A-Za-z])(?![\w-])")
+
+
+def _heads() -> set[str]:
+    """The heads of columns in all tables: the first word of (head, side, ...) in the code."""
+    heads = set()
+    for path in (one for room in ROOMS for one in (HOME / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Tuple(elts=[ast.Constant(head), ast.Constant("left" | "right"), _, *_]):
+                    heads.add(str(head))
+    return heads - {"", "top"}  # a side of a figure
+
+
+def test_the_glossary_has_every_head_of_a_column() -> None:
+    """Rule: a word above a column is explained in docs/glossary.md; units explain themselves."""
+    glossary = " ".join((HOME / "docs" / "glossary.md").read_text(encoding="utf-8").split())
+    heads = _heads()
+    assert len(heads) > 60
+    missing = {
+        head for head in heads if not re.search(rf"(?<!\w){re.escape(head)}(?!\w)", glossary)
+    }
+    assert missing <= {"GB/s"}
 
 
 # Commands whose own commands have options that pages show.

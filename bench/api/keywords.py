@@ -9,19 +9,9 @@ Value = bool | str | int | float | Sequence[str | int | float]
 """As the command line has it: ``"64K"``, a number, or several of them."""
 
 Collective = Literal[
-    "allgather",
-    "allreduce",
-    "alltoall",
-    "alltoallv",
-    "barrier",
-    "broadcast",
-    "gather",
-    "hypercube",
-    "reduce",
-    "reduce_scatter",
-    "scatter",
-    "sendrecv",
-]
+    "allgather", "allreduce", "alltoall", "alltoallv", "barrier", "broadcast", "gather",
+    "hypercube", "reduce", "reduce_scatter", "scatter", "sendrecv",
+]  # fmt: skip
 """The collectives that `busbar.run` measures."""
 
 

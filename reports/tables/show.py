@@ -229,9 +229,8 @@ def _table(
     shown, room = fit_columns(columns, width, SPARE)
     if shown[-1][0] == "spread":
         marks = min(_MOST_MARKS, _FEWEST_MARKS + room)
-        title = "distribution" if marks >= len("distribution") else "spread"
         drawn = [draw_sparkline(r.times_s, marks, ascii_only) for r in rows]
-        shown[-1] = (title, "left", drawn)
+        shown[-1] = ("spread", "left", drawn)
     return _of_rows(rows, shown)
 
 
