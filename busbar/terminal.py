@@ -49,9 +49,15 @@ def strip_escapes(text: str) -> str:
     return _WRECKED.sub("", text) if "m" in text and "[" in text else text
 
 
-def print_note(text: str) -> None:
-    """Write a line that is no result to standard error at once, with the prefix ``busbar:``."""
-    print(f"busbar: {make_printable(text)}\n", end="", file=sys.stderr, flush=True)
+def print_note(text: str, name: str = "busbar") -> None:
+    """Write a line that is no result to standard error at once, with a prefix such as ``busbar:``.
+
+    What was printed before it comes before it, where both streams go to one file.
+    """
+    with contextlib.suppress(OSError, ValueError):  # its reader has left, or it is closed
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    print(f"{name}: {make_printable(text)}\n", end="", file=sys.stderr, flush=True)
 
 
 class PlainStream:

@@ -221,6 +221,11 @@ def _of(looked_at: int, every: int) -> str:
     return f"of {every} rows" if looked_at == every else f"of the {looked_at} rows looked at"
 
 
+def share_of_limit(row: Measurement) -> float | None:
+    """The share of the run's memory roofline that was reached: limit / time."""
+    return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
+
+
 def why_above(row: Measurement, share: float) -> str:
     """The letter in `WHY_ABOVE` for a share of the limit; empty up to `ABOVE_LIMIT`."""
     if share <= ABOVE_LIMIT:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
+from busbar.units import format_count
 from reports.analysis.compare import CANNOT_TELL, UNTESTED, VERDICTS
 from reports.records.measurement import LIBRARY, Measurement, Run, grouped, listed
 from reports.records.metrics import is_measured
@@ -148,7 +149,8 @@ def _unused(run: Run) -> str:
     if not ranks or not all(isinstance(n, int) for n in (*ranks, cpus)):
         return "the log does not say what there was to use"
     if min(ranks) < cpus:
-        return f"{min(ranks)} ranks on {cpus} CPUs of a node, and no reason is recorded"
+        each = format_count(min(ranks), "rank")
+        return f"{each} on {cpus} CPUs of a node, and no reason is recorded"
     return ""
 
 

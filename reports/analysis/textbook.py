@@ -149,7 +149,9 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
     text = f"At {format_size(growths[0].size)} from {first} to {last} ranks time grows: {texts}."
     follow = [one.follows(one.port) for one in growths]
     if all(follow):
-        return Verdict("The law holds: time goes with the bytes through the busiest port", text)
+        near = f"Each interval lies within {_HALF:g} of the exponent by its port."
+        headline = "The law holds: time goes with the bytes through the busiest port"
+        return Verdict(headline, f"{text} {near}")
     if any(r.worksharing for r in rows):
         why = "work of one rank may have been carried out by another"
         texts = "so that bytes belong to no port; measure again."

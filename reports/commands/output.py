@@ -17,7 +17,7 @@ from busbar.errors import ReportError
 from busbar.options import OptionGroup, option, switch
 from busbar.status import BY_SIGNAL, TOTAL_OVER
 from busbar.tables import new_table
-from busbar.terminal import make_printable, open_console
+from busbar.terminal import make_printable, open_console, print_note
 from busbar.units import format_count
 from reports.readers.reading import once, read
 from reports.records.measurement import ENDED_EARLY, Measurement, Note, grouped
@@ -125,8 +125,8 @@ def _lacks_ranks(row: Measurement) -> bool:
 
 
 def note(text: str) -> None:
-    """Print a line on stderr, with ``?`` for control characters."""
-    print(f"reports: {make_printable(text)}", file=sys.stderr)
+    """Print a line on stderr, with the prefix ``reports:``."""
+    print_note(text, "reports")
 
 
 def console() -> Console:

@@ -17,8 +17,10 @@ import numpy as np
 from busbar.errors import ReportError
 from busbar.files import encode_figure
 from busbar.units import format_seconds, format_size
+from reports.analysis.cautions import share_of_limit, why_above
 from reports.analysis.machine import MachinePart, shown
 from reports.analysis.stragglers import Pairs
+from reports.analysis.winners import mostly_disturbed
 from reports.figures.canvas import (
     LEGEND,
     canvas,
@@ -44,11 +46,20 @@ MOST_INSIDE = 8
 _WIDE = 20
 
 
+# Why a row is above its limit, in short, by the letters of `why_above`.
+_ABOVE = {"s": "ranks share cores", "o": "other programs had cores", "c": "caches hold the memory"}
+
+
 def _marks(series: Sequence[PlotLine]) -> list[str]:
     """Explanations of the special marks (hollow, asterisk) that occur in a figure."""
     rows = [r for s in series for r in s.rows]
     marks = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
-    return marks + ["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)
+    letters = dict.fromkeys(why_above(r, share_of_limit(r) or 0.0) for r in rows)
+    return [
+        *marks,
+        *["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows),
+        *(f"above the limit: {_ABOVE[one]}" for one in letters if one),
+    ]
 
 
 def _hollow(
@@ -398,7 +409,13 @@ def _group(
 
 
 def _title(words: Sequence[str], rows: Sequence[Measurement]) -> str:
-    return ", ".join(w for w in (*words, oversubscription(rows)) if w)
+    return ", ".join(filter(None, (*words, *doubtful(rows))))
+
+
+def doubtful(rows: Sequence[Measurement]) -> list[str]:
+    """Why a figure's rows are to be doubted, in words for its title."""
+    crowded = oversubscription(rows)
+    return [crowded] * bool(crowded) + ["too disturbed to compare"] * mostly_disturbed(rows)
 
 
 def _file(words: Sequence[str]) -> str:

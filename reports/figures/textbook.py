@@ -51,8 +51,8 @@ def picture(comparison: LawComparison, form: str) -> bytes:
         right = drawn[-1]
         over_sizes = [comparison.of(name, ranks=ranks) for name in ALGORITHMS]
         _lines(right, over_sizes, lambda c: c.size, lambda c: c.over_sizes)
-        sizes_axis(right, (c.size for c in cells), "size n (bytes)")
-        right.set_title(f"{format_count(ranks, 'rank')} over n", fontsize=10)
+        sizes_axis(right, (c.size for c in cells), "size N (bytes)")
+        right.set_title(f"{format_count(ranks, 'rank')} over N", fontsize=10)
     for axes in drawn:
         times_axis(axes)
         axes.set_ylabel("time")

@@ -8,7 +8,7 @@ from html import escape
 from busbar.tables import Column, render_markdown
 from busbar.units import format_change, format_interval, format_size
 from reports.analysis.answer import answers, crossovers, stretch_table, unsure
-from reports.analysis.cautions import too_disturbed, warnings_of
+from reports.analysis.cautions import share_of_limit, too_disturbed, warnings_of
 from reports.analysis.compare import Comparison, Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.analysis.winners import Stretch
@@ -23,7 +23,6 @@ from reports.tables.show import (
     figures_of,
     heading,
     launch_columns,
-    share_of_limit,
     time_texts,
 )
 

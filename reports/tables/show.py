@@ -19,7 +19,7 @@ from busbar.units import (
     format_size,
 )
 from reports.analysis.answer import best_figure
-from reports.analysis.cautions import warnings_of
+from reports.analysis.cautions import share_of_limit, warnings_of
 from reports.analysis.steps import StepFigures, figures, hidden_text, share_text
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.measurement import (
@@ -43,7 +43,7 @@ from reports.records.metrics import (
     setting,
 )
 from reports.records.table import folded
-from reports.statistics.quantities import joules_per_gb, limit_text, of_limit
+from reports.statistics.quantities import joules_per_gb, limit_text
 from reports.statistics.uncertain import Uncertain
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
@@ -300,11 +300,6 @@ def lines_of(
             screen.print(shown.footnote, markup=False)
     out.seek(0)
     return out.read().splitlines()
-
-
-def share_of_limit(row: Measurement) -> float | None:
-    """The share of the run's memory roofline that was reached: limit / time."""
-    return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
 
 
 def _of_size(nbytes: int | None, row: Measurement) -> str:

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from reports.analysis.compare import Comparison, compare, differences, join
 from reports.analysis.stragglers import Cell, Pairs
 from reports.figures.canvas import times_axis
-from reports.figures.plot import FIGURES, MOST_INSIDE, figures, heat_map, scaling
+from reports.figures.plot import FIGURES, MOST_INSIDE, doubtful, figures, heat_map, scaling
 from reports.figures.series import Palette, colour_of, fitted
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, Noise
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
 from tests.command import reports_main as main
-from tests.reports.runs import MEASURED, cli, launches, noisy, records, rows, saved
+from tests.reports.runs import MEASURED, changed, cli, launches, noisy, records, rows, saved
 
 
 def _drawn(kind: str, found: list[Measurement], limit: float | None = None) -> Any:
@@ -102,6 +102,17 @@ def test_the_distribution_goes_from_none_to_all() -> None:
     line = _line(_drawn("ecdf", rows(records(["ring"], [4]))), "ring")
     assert list(line.get_ydata()[[0, -1]]) == [0, 1] and "n = 30" in line.get_label()
     assert list(line.get_xdata()) == sorted(line.get_xdata())
+
+
+def test_a_figure_says_what_is_doubtful() -> None:
+    """Rule: a disturbed run is told in the title, a point above the limit in the legend."""
+    above = [changed(one, limit_s=1.0) for one in records(["ring"], [4], [1 << 20])]
+    beside = [changed(one, noise=Noise(others=(0.9,))) for one in above]
+    for found, words in ((above, "caches hold the memory"), (beside, "other programs had cores")):
+        legend = _drawn("busbw", rows(found)).get_legend()
+        assert words in " ".join(legend.get_title().get_text().split())
+    assert "too disturbed to compare" in doubtful(rows(beside))
+    assert "too disturbed" not in doubtful(rows(above))
 
 
 @pytest.mark.parametrize("kind", ["ecdf", "latency"])

@@ -230,7 +230,7 @@ def test_a_figure_has_no_panel_of_one_point(tmp_path: Path) -> None:
         cli("model", saved(tmp_path / f"{n}.jsonl", results), "--out", target)
         texts.append(target.read_text(encoding="utf-8"))
     assert ["ranks P" in text for text in texts] == [True, True, False]
-    assert ["size n (bytes)" in text for text in texts] == [True, False, True]
+    assert ["size N (bytes)" in text for text in texts] == [True, False, True]
     assert all(" ms" in text and "No verdict" not in text for text in texts)
 
 
