@@ -398,9 +398,9 @@ def _choose(
     return contenders, [f"left out: {reason}" for reason in reasons]
 
 
-# OSU makes 10,000 round trips up to _SMALL_BYTES and 1,000 above. Here one iteration makes _TRIPS
-# or _LARGE_TRIPS, and there are many iterations.
-_SMALL_BYTES, _TRIPS, _LARGE_TRIPS = 8192, 100, 10
+#: OSU makes 10,000 round trips up to SMALL_BYTES and 1,000 above. Here one iteration makes TRIPS or
+#: LARGE_TRIPS, and there are many iterations.
+SMALL_BYTES, TRIPS, LARGE_TRIPS = 8192, 100, 10
 _TITLES: Mapping[str, str] = {
     "latency": "one way between two ranks",
     "bandwidth": "windows of messages one way between two ranks",
@@ -442,9 +442,9 @@ def pair_jobs(options: Options, pairing: Pairing, nranks: int) -> list[Job]:
             named = replace(way, parameters=tuple(parameters.items()))
             small, large = (
                 _Exchange(options, pairing, pairs, test, named, nranks, trips)
-                for trips in (_TRIPS, _LARGE_TRIPS)
+                for trips in (TRIPS, LARGE_TRIPS)
             )
-            chosen = SizeDependentContender(small.label, [(0, small), (_SMALL_BYTES + 1, large)])
+            chosen = SizeDependentContender(small.label, [(0, small), (SMALL_BYTES + 1, large)])
             notes = check(small.spec, options, nranks)
             one = chosen if test == "latency" else small
             sweeps.append(Job(small.spec, replace(options, collective=test), [one], notes))

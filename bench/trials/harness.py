@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.links.exchange import ExchangePattern, exchange
+from bench.run.contenders import LARGE_TRIPS, SMALL_BYTES, TRIPS
 from bench.timing.measure import Timing, measure
 from bench.timing.starts import BarrierStart
 from collectives.execution.lower import lower
@@ -50,7 +51,7 @@ PAIR_TESTS = {
     "put_latency": (b"P", True),
     "get_latency": (b"G", True),
 }
-_WINDOW, _TRIPS = 64, 10  # messages of an iteration
+_WINDOW = 64  # messages of an iteration
 # Seconds of a loop, turns, and the most calls of a loop. Both sides of a turn run within 40 ms,
 # because other programs and the core's frequency change both times within tenths of a second.
 _LOOP_S, _TURNS, _MOST_CALLS = 0.02, 21, 100_000
@@ -128,7 +129,8 @@ class CLoop:
     def pair(self, name: str, size: int) -> tuple[float, float, float]:
         """Time a window of messages, or round trips, between two ranks; see `PAIR_TESTS`."""
         kind, waits = PAIR_TESTS[name]
-        how, times = name.partition("_")[0], _TRIPS if waits else _WINDOW
+        trips = TRIPS if size <= SMALL_BYTES else LARGE_TRIPS  # as `busbar pt2pt`
+        how, times = name.partition("_")[0], trips if waits else _WINDOW
         messages = 1 if waits else times
         if how == "ping":
             schedule, spec = exchange(ExchangePattern(chained=True), [(0, 1)], 2, times)

@@ -25,7 +25,7 @@ from collectives.predict.predictor import choose_predictor
 from collectives.schedule import catalogue
 from collectives.schedule.dtypes import dtype
 from reports.analysis.compare import samples
-from reports.readers.reading import read
+from reports.readers.reading import once, read
 from reports.records.measurement import LIBRARY, Measurement
 from reports.statistics.inference import between_runs, ratio_interval
 
@@ -173,15 +173,12 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
 
     Raises Unsupported if a file cannot be read or none has a row with raw times.
     """
-    rows: list[Measurement] = []
-    notes: list[str] = []
-    for path in paths:
-        try:
-            reading = read(path)
-        except ReportError as error:
-            raise Unsupported(str(error)) from None
-        rows += reading.rows
-        notes += map(str, reading.notes)
+    try:
+        readings = once([read(path) for path in paths])
+    except ReportError as error:
+        raise Unsupported(str(error)) from None
+    rows = [row for reading in readings for row in reading.rows]
+    notes = [str(note) for reading in readings for note in reading.notes]
     series = collect(rows, placement)
     shared = sum(row.worksharing for row in rows)
     note = f"{shared} rows count for nothing, since ranks shared their work (docs/reports.md)"
