@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -336,6 +337,9 @@ class AbCommand(Command):
         if launched() is not None:
             raise Unsupported("bench.ab starts launches of its own; run it without mpirun")
         a, b = (side(name, words) for name, words in zip("AB", self.commands, strict=True))
+        for one in (a, b):  # before the other side has taken a turn
+            if shutil.which(one.words[0]) is None:
+                raise Unavailable(f"{one.name}: {one.words[0]}: cannot be started: no such program")
         both = None if self.separate else together(a, b)
         seed = randbelow(MOST_SEED) if self.seed is None else self.seed
         pairs, status = PairedRows(self.noise), 0

@@ -107,7 +107,7 @@ def test_two_algorithms_share_launches_and_nothing_else_does(
         (["--", "allreduce", "--frob", "--", "allreduce"], 2, "--frob"),
         (["--", "allreduce", "--ranks", "2,4", "--", "allreduce"], 2, "one launch"),
         (["--frob", "--", "allreduce", "--", "allreduce"], 2, "--frob"),
-        (["--", "/no/such", "--", "/no/such"], 1, "cannot be started"),
+        (["--", "allreduce", "--", "/no/such"], 3, "B: /no/such: cannot be started"),
         (["--", sys.executable, "-c", "1", "--", sys.executable, "-c", "1"], 1, "nothing to"),
         (["--", sys.executable, "-c", "1/0", "--", sys.executable, "-c", "1/0"], 1, "ZeroDivision"),
     ],
