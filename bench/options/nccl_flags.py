@@ -67,6 +67,8 @@ OTHERS: Mapping[tuple[str, ...], str] = {
     ): "--out FILE.jsonl keeps records, and busbar reports plot FILE.jsonl --out DIR draws them",
     ("--ranks-per-host", "--ppn", "-ppn"): "--ranks N is the ranks of all hosts, and --host A,B"
     " starts as many on each",
+    ("--expect", "--fail-slower"): "--out FILE.jsonl keeps records; busbar reports show FILE.jsonl"
+    " --expect RULE judges them, and busbar reports compare has --fail-slower",
     ("-v", "--verbose"): "every row is printed; -I adds columns, and --details the tables of each"
     " launch of several",
 }

@@ -186,6 +186,10 @@ def _unspoken(
         for selector in rule.selectors:
             if not any(map(selector.fits, rows)):
                 there = _there_is(selector.name, rows)
+                elsewhere = [replace(selector, name=name) for name in FIELDS if selector.names]
+                meant = next((one for one in elsewhere if any(map(one.fits, rows))), None)
+                if meant is not None and selector.comparison == "==":
+                    there += f"; did you mean {meant.name}={'|'.join(meant.names)}?"
                 return [f"no row is spoken of by {rule.text!r}: none has {selector.text} ({there})"]
         return [f"no row is spoken of by {rule.text!r}: none has all of that"]
     parts = []

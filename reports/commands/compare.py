@@ -229,7 +229,9 @@ def _failed(
     slow = [c for c in comparisons if c.ratio > 1 + fail and _may_be_slower(c)]
     wrong = [r for r in new if r.wrong]  # of all launches, and also those that BASE lacks
     if slow:
-        lines.append(f"FAILED: {len(slow)} rows are slower by more than {100 * fail:g}%")
+        untold = sum(c.word == "cannot tell" for c in slow)
+        but = f"; one launch a side cannot tell {untold} of them from chance" if untold else ""
+        lines.append(f"FAILED: {len(slow)} rows are slower by more than {100 * fail:g}%{but}")
     if wrong:
         lines.append(f"FAILED: NEW has wrong elements in {format_count(len(wrong), 'row')}")
     return lines

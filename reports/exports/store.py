@@ -325,10 +325,12 @@ class Store:
 
     def __init__(self, sink: Sink) -> None:
         self._sink, self._lock, self._closed = sink, Lock(), False
+        self._any = False  # a row is in the sink
 
     def add(self, row: Row) -> None:
         """Write a row to the sink. On return it is on disk."""
         self._write(lambda one: one.add(row))
+        self._any = True
 
     def say(self, lines: Sequence[str]) -> None:
         """Write lines that the run printed to a run directory."""
@@ -350,7 +352,7 @@ class Store:
             try:
                 action(self._sink)
             except OSError as error:
+                kept = "it holds the rows before" if self._any else "no row of this run is in it"
                 raise StoreError(
-                    f"{self._sink.path}: cannot be written: {error.strerror}; it still holds the"
-                    " rows before"
+                    f"{self._sink.path}: cannot be written: {error.strerror}; {kept}"
                 ) from None

@@ -116,7 +116,7 @@ def test_a_measured_limit_is_the_limit() -> None:
         ("alltoall: wrong == 0", "none has alltoall (there is allreduce)"),
         (">=1G: wrong == 0", "none has >=1G (sizes are 64K to 64M)"),
         ("algorithm=ring|rabenseifner: wrong == 0", "no row with algorithm=rabenseifner"),
-        ("ring: wrong == 0", "none has ring (there is allreduce)"),
+        ("ring: wrong == 0", "(there is allreduce; did you mean algorithm=ring?)"),
     ],
 )
 def test_an_expectation_of_nothing_fails(text: str, why: str) -> None:

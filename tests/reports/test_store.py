@@ -143,9 +143,13 @@ def test_a_full_disk_leaves_whole_rows(tmp_path: Path, ending: str) -> None:
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1500, bounds[1]))
     try:
-        with pytest.raises(StoreError, match=re.escape(str(path))):
+        with pytest.raises(StoreError, match=f"{re.escape(str(path))}.*it holds the rows before"):
             for n in range(100):
                 store.add(_row(1024 * (n + 1)))
+        first = Store(sink(str(tmp_path / f"first{ending}")))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8, bounds[1]))
+        with pytest.raises(StoreError, match="no row of this run is in it"):
+            first.add(_row(8))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, bounds)
         signal.signal(signal.SIGXFSZ, before)
