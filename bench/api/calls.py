@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
-from typing import TypeVar, cast, get_type_hints
+from typing import TypeVar, cast
 
 from bench.api.keywords import Collective
 from busbar.errors import BusbarError, ScheduleError, Unsupported
@@ -55,8 +55,13 @@ def with_keywords(keywords: type) -> Callable[[F], F]:
 
         own = list(inspect.signature(function).parameters.values())
         more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in get_type_hints(keywords).items()
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=getattr(kind, "__forward_arg__", kind),  # as it is written
+            )
+            for name, kind in keywords.__annotations__.items()
         ]
         called.__signature__ = inspect.Signature([*own[:-1], *more])  # type: ignore[attr-defined]
         listed = inspect.cleandoc(keywords.__doc__ or "").partition("\n")[2].strip()

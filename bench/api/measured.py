@@ -13,7 +13,7 @@ from math import nan
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import unknown
@@ -87,7 +87,7 @@ class MeasuredRows(Sequence[Measurement]):
             (*self.brief, *more.brief),
         )
 
-    def __radd__(self, other: Iterable[Measurement] | Literal[0]) -> MeasuredRows:
+    def __radd__(self, other: Iterable[Measurement] | int) -> MeasuredRows:
         """The rows of both, also for ``sum(...)``, which begins with 0."""
         return MeasuredRows(() if isinstance(other, int) else other) + self
 
