@@ -38,6 +38,7 @@ TRANSPORTS = (
 #: What may be asked for an attribute by a name: modules, other people's objects, options of a
 #: command line, and the fields of data that are named in a table.
 ASKED = {
+    "row",  # for a column by its name
     "given",  # argparse's
     "function",  # a user's
     "inner",

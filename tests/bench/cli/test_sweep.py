@@ -151,7 +151,8 @@ def test_one_corrupted_iteration_of_those_timed_is_found(
 
     _spoiled(monkeypatch, spoil)
     argv = ("--ranks", "2", "-b", size, "-e", size, "-n", "10", "-A", "ring", *more.split())
-    out = good(on_threads("allreduce", *argv))
+    status, out, err = on_threads("allreduce", *argv)
+    assert status == ("every row was skipped" in err)  # on a busy machine
     assert "# checked: one more iteration after the timed ones" in out
     fired.clear()
     status, out, err = on_threads("allreduce", *argv, "-c", "timed")
@@ -233,7 +234,7 @@ def test_a_row_without_a_time_has_no_overlap(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(transport, "library", lambda self, call: _Idle())
     small = ("-b", "1K", "-e", "1K", "-n", "1", "-c", "0", "-A", "nonblocking")
     status, out, err = on_threads("allreduce", "--ranks 2 --sync window", *small)
-    assert status == 0 and table_rows(out)[0][5] == "N/A", err
+    assert status == 1 and table_rows(out)[0][5] == "N/A", err
     assert "use --sync barrier" in out
 
 
@@ -298,7 +299,8 @@ def test_a_reason_that_holds_for_a_table_is_one_line(
     """Rule: a table says once why its rows were skipped, and has no average of no rows."""
     monkeypatch.setattr(bench.run.rows.Bench, "_refusal", lambda *_: "there is no such type")
     sweep = f"--ranks 2 -b 1K -e 4K -n 1 -A ring,tree --order {order}"
-    out = good(on_threads("allreduce", sweep))
+    status, out, err = on_threads("allreduce", sweep)
+    assert status == 1 and "every row was skipped" in err
     assert out.count("# skipped at 1024 B: there is no such type\n") == 2  # of two tables
     assert out.count("skipped") == 2 == out.count("# Avg bus bandwidth    : N/A \n")
 
