@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import ForwardRef, TypeVar, cast
 
 from bench.api.keywords import Collective
 from busbar.errors import BusbarError, ScheduleError, Unsupported
@@ -59,7 +59,7 @@ def with_keywords(keywords: type) -> Callable[[F], F]:
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=None,
-                annotation=getattr(kind, "__forward_arg__", kind),  # as it is written
+                annotation=kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind,
             )
             for name, kind in keywords.__annotations__.items()
         ]
