@@ -60,7 +60,10 @@ def _looked_at(items: Sequence[_One]) -> Sequence[_One]:
 
 
 def warnings_of(rows: Sequence[Measurement]) -> list[str]:
-    """Warnings about the rows of a run, one line per kind, wrong elements first."""
+    """Warnings about the rows of a run, wrong elements first.
+
+    What the statistics of iterations show is one line; its end is the worst row of the first kind.
+    """
     timed = [r for r in rows if r.time_s is not None]
     # Not for other benchmarks' tables: they never have raw times.
     silent = sum(not r.times_s for r in timed if r.run.format.startswith("busbar"))
@@ -96,12 +99,14 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     of = _of(len(looked_at), len(judged))
     reasons = [(row, reason) for row in looked_at for reason in _reasons(row)]
     by_kind = grouped(reasons, lambda one: one[1].kind)
-    for kind, crowding in _SAID.items():
-        mine = by_kind.get(kind, [])
-        if mine:
-            row, worst = max(mine, key=lambda one: one[1].amount)
-            most = "" if kind == "few" else f"; most of all {named(row)}: {worst.text}"
-            texts.append(f"{len(mine)} {of} {crowding}{most}")
+    if few := len(by_kind.pop("few", ())):
+        texts.append(f"{few} {of} {_SAID['few']}")
+    found = [(by_kind[kind], said) for kind, said in _SAID.items() if kind in by_kind]
+    if found:
+        first, *others = (f"{len(mine)} {{}}{said}" for mine, said in found)
+        row, worst = max(found[0][0], key=lambda one: one[1].amount)
+        counts = ", ".join([first.format(f"{of} "), *(text.format("") for text in others)])
+        texts.append(f"{counts}; most of all {named(row)}: {worst.text}")
     return texts
 
 
@@ -127,22 +132,28 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     command = command_of(timed)
+    if command and timed[0].step is None:
+        command += " --wait-quiet 10m"
     return (
         "too disturbed to compare algorithms: other programs took up to"
         f" {100 * max(shares):.0f} % of all cores in {len(shares)} of {len(timed)} rows; repeat"
-        f" the run{command and f': {command} --wait-quiet 10m'}"
+        f" the run{command and f': {command}'}"
     )
 
 
 def command_of(rows: Sequence[Measurement]) -> str:
     """The command that measures the first row's collective again: algorithms, sizes and types.
 
-    Empty if `busbar` did not measure the rows, or if they are training steps. Options of which rows
-    say nothing, such as ``--budget``, are not in it.
+    Of training steps: model, compute and updates. Empty if `busbar` did not measure the rows.
+    Options of which rows say nothing, such as ``--budget``, are not in it.
     """
     first = rows[0]
-    if not first.run.format.startswith("busbar") or first.step is not None:
+    if not first.run.format.startswith("busbar"):
         return ""
+    if (step := first.step) is not None:
+        updates = ",".join(dict.fromkeys(r.step.update for r in rows if r.step is not None))
+        about = f"--model {step.model} --compute {step.compute} --update {updates}"
+        return f"busbar step --ranks {first.ranks} {about}"
     mine = [r for r in rows if r.collective == first.collective]
     names = ",".join(dict.fromkeys(r.algorithm for r in mine))
     ranks = ",".join(map(str, sorted({r.ranks for r in mine if r.ranks})))

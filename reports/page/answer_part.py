@@ -18,7 +18,14 @@ from reports.analysis.answer import (
     stretch_table,
     unsure,
 )
-from reports.analysis.winners import Cells, Stretch, Winner, decided, winners
+from reports.analysis.winners import (
+    Cells,
+    Stretch,
+    Winner,
+    decided,
+    mostly_disturbed,
+    winners,
+)
 from reports.figures.series import Look, algorithm_of, looks
 from reports.page.markup import details, grid, section, text
 from reports.records.measurement import Measurement
@@ -60,9 +67,17 @@ def lead(rows: Sequence[Measurement]) -> str:
     most = max(ranks, key=lambda n: (ranks[n], n), default=0)
     shown = [r for r in timed if (r.ranks or 0) == most and not r.worksharing]
     shown = [r for r in shown if r.placement == "out"] or shown
-    words = (conclusions(shown) or [""])[0]
+    from reports.analysis.cautions import too_disturbed  # loads slowly
+
+    words = too_disturbed(rows) or (conclusions(shown) or [""])[0]
     what = f"<small>({text(setting(shown[0]))})</small>" if shown else ""
     return f'<p class="lead"><strong>{text(words)}</strong> {what}</p>' if words else ""
+
+
+def doubt(rows: Sequence[Measurement]) -> str:
+    """A paragraph that these rows cannot be compared, as HTML; mostly empty. `lead` says why."""
+    why = "Too disturbed to compare algorithms; what to repeat stands at the top."
+    return f"<p><strong>{why}</strong></p>" if mostly_disturbed(rows) else ""
 
 
 def answer_part(rows: Sequence[Measurement]) -> str:
@@ -79,17 +94,13 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     ]
     if not blocks:
         return ""
-    from reports.analysis.cautions import too_disturbed  # loads slowly
-
-    why = too_disturbed(rows)
-    before = f"<p><strong>{text(why)}.</strong></p>" if why else ""
     parts = [f"<div>{part}</div>" for part in (*maps, *blocks)]
     shown, more = ("".join(some) for some in (parts[:_AT_ONCE], parts[_AT_ONCE:]))
     count = f"{len(parts) - _AT_ONCE} more tables"
     folded = details(count, f'<div class="answers">{more}</div>') if more else ""
     law = "".join(f"<p>{text(line)}.</p>" for line in server_and_ring(rows))
     shown = f'<div class="answers">{shown}</div>'
-    return section("answer", "What to take", before, shown, folded, law)
+    return section("answer", "What to take", doubt(rows), shown, folded, law)
 
 
 def _placed(named: tuple[str, object]) -> tuple[bool, str]:

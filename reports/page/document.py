@@ -16,7 +16,7 @@ from busbar.units import format_count
 from reports.analysis.cautions import disturbed
 from reports.analysis.machine import MachinePart
 from reports.figures.series import run_names
-from reports.page.answer_part import answer_part, heading, lead
+from reports.page.answer_part import answer_part, doubt, heading, lead
 from reports.page.machine_part import machine_part, matrix_data
 from reports.page.markup import hash_of, json_script, packed, section, text
 from reports.page.method import findings_part, method_part, tiles
@@ -77,7 +77,7 @@ def page(
         '<main id="main">',
         _figures(present(shown, BESIDE)),
         answer,
-        section("summary", "Best figures", tiles(shown)),
+        section("summary", "Best figures", doubt(shown), tiles(shown)),
         findings_part(shown, machine, notes),
         _table(),
         of_steps,

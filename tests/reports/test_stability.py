@@ -199,8 +199,8 @@ def test_the_end_of_a_sweep_says_what_moves_a_median() -> None:
     assert in_brief([]) == in_brief(flat([_placed(np.array([]))])) == []
 
 
-def test_warnings_of_a_run_name_the_worst_row_of_each_kind() -> None:
-    """Rule: a line a kind, with how many rows and the one that shows it most; wrong ones first."""
+def test_warnings_of_a_run_count_the_rows_of_each_kind() -> None:
+    """Rule: one line for what iterations show: how many rows a kind, and the worst of the first."""
     random = np.random.default_rng(0)
     still = 1e-5 * (1 + 0.001 * random.random(60))
     rising = still * np.linspace(1, 1.3, 60)
@@ -212,8 +212,14 @@ def test_warnings_of_a_run_name_the_worst_row_of_each_kind() -> None:
     rows = flat(results)
     found = warnings_of(rows)
     assert found[0] == "1 row has wrong elements" and warnings_of(rows[:1]) == []
-    (drift,) = [line for line in found if " drift" in line]
-    assert drift.startswith("2 of 3 rows drift; most of all allreduce c 1K out: the last third is")
+    assert found[1:] == [
+        "1 of 3 rows vary by more than 10 % (cv) from iteration to iteration, 2 drift, 2 have"
+        " iterations that resemble the one before; most of all allreduce c 1K out: cv 13.5 %"
+    ]
+    (drift,) = warnings_of(rows[1:2])[1:]
+    assert drift.startswith(
+        "1 of 1 rows drift, 1 have iterations that resemble the one before; most"
+    )
 
 
 def test_rows_beside_other_programs_are_counted() -> None:

@@ -27,6 +27,7 @@ from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, stretches, winners
 from reports.page.answer_part import answer_part, lead
 from reports.records.measurement import Measurement, Noise, Placements
+from reports.records.steps import Step
 from reports.tables.markdown import markdown
 from reports.tables.scaling import answer, scaling, winners_map
 from tests.reports.runs import allreduce, changed, cli, rows, saved, timed
@@ -328,7 +329,7 @@ def test_a_disturbed_run_says_first_that_it_is_to_be_repeated() -> None:
         " --wait-quiet 10m "
     ), said
     assert conclusions(every)[0].startswith("too disturbed") and disturbance(every) == ""
-    assert "too disturbed" in lead(every) and "too disturbed" in answer_part(every)
+    assert "too disturbed" in lead(every) and "Too disturbed" in answer_part(every)
     assert markdown(every).startswith("too disturbed")
     quiet = _rows(*(_result(name, 2, 4096, _spread(t)) for name, t in _PAIR * 4))
     assert answer([*every, *quiet], 78)[0].startswith("the fastest of")
@@ -372,6 +373,10 @@ def test_the_command_to_repeat_a_run_has_what_its_rows_say(
 ) -> None:
     """Rule: sizes, factor, type, operation and placement are those of the rows."""
     rows = _rows(*(_result("ring", 2, size, _spread(1e-5), **more) for size in sizes))
+    step = Step(kind="synchronous", model="toy", tensors=1, update="ring", compute="fixed:1")
+    assert command_of([replace(rows[0], step=step)]) == (
+        "busbar step --ranks 2 --model toy --compute fixed:1 --update ring"
+    )
     assert command_of(rows) == f"busbar allreduce --ranks 2 -A ring {words}"
 
 
