@@ -51,10 +51,14 @@ public:
 
     void run() override {
         for (MpiCall* c = list_.data();; ++c) {
-            // Without the switch: these calls take as little as 12 ns.
+            // Without the switch: a put takes as little as 12 ns.
             while (c->shape == Shape::one_sided) {
                 one_sided(*c++);
                 if (c->shape == Shape::flush) flush(*c++);
+            }
+            if (c->shape == Shape::wait) {
+                if (!complete(*c)) wait_for(*c);
+                continue;
             }
             if (c->shape == Shape::shapes) break;
             carry_out(*c);
