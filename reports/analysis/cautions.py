@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from busbar.units import format_size
-from reports.analysis.winners import is_disturbed, mostly_disturbed
+from reports.analysis.winners import MUCH, is_disturbed, mostly_disturbed
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import TESTS, named
@@ -125,12 +125,12 @@ def disturbed(rows: Sequence[Measurement]) -> str:
 def too_disturbed(rows: Sequence[Measurement]) -> str:
     """Why to repeat a run before comparing its algorithms, with the command; empty if it is well.
 
-    It is to be repeated if other programs used cores during more than half of the rows.
+    It is to be repeated if other programs used much of the cores during more than half of the rows.
     """
     timed = [r for r in rows if r.time_s is not None]
     if not mostly_disturbed(timed):
         return ""
-    shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
+    shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     command = command_of(timed)
     if command and timed[0].step is None:
         command += " --wait-quiet 10m"
