@@ -38,6 +38,7 @@ enum class Shape : int {
     copy,
     reduce,  // `sends` elements of `source` and `other`; `type` and `op`: numbers of kernels.hpp
     shapes,
+    reach,  // within `run`: a `one_sided` that a `flush` follows
 };
 
 // What messages and one-sided calls need comes first, in 64 bytes.
