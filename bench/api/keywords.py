@@ -51,7 +51,7 @@ class Keywords(TypedDict, total=False):
       measures both ways
     - ``grid``: the grid of algorithms that have one, such as 4x4
     - ``host``: start the ranks of ranks on these hosts, as many on each, by the launcher of this
-      MPI, or srun in a Slurm job; Busbar has the same path there
+      MPI, or srun in a Slurm job; Busbar must be at the same path there
     - ``hostfile``: as host; the launcher reads the file
     - ``in_flight``: with transport mpi or shm+mpi: segments of a message that are received at
       once, while one is added (default 2)
@@ -107,8 +107,8 @@ class Keywords(TypedDict, total=False):
       busbar-tuning.json)
     - ``wait_quiet``: before the first row, wait until nothing else uses the cores, at most this
       long
-    - ``warmup_iters``: warm-up iterations (default: one, and without iters all before they were
-      steady)
+    - ``warmup_iters``: warm-up iterations (default: 1; without iters also all iterations before
+      the row is steady)
     """
 
     add_order: Literal["rotated", "rank"]
@@ -189,7 +189,7 @@ class StepKeywords(TypedDict, total=False):
     - ``fusion``: bucket sizes: ddp (default) as PyTorch's DistributedDataParallel, the first of
       1M and the others of 25M; ddp:FIRST,REST, one SIZE, none or all
     - ``host``: start the ranks of ranks on these hosts, as many on each, by the launcher of this
-      MPI, or srun in a Slurm job; Busbar has the same path there
+      MPI, or srun in a Slurm job; Busbar must be at the same path there
     - ``hostfile``: as host; the launcher reads the file
     - ``iters``: iterations of a row, not ranks (default: until the median is within 2 % or the
       budget is spent)

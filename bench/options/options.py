@@ -110,7 +110,8 @@ class RunOptions(OptionGroup):
     )
     hosts: tuple[str, ...] = option(
         "-H --host HOST[,HOST…]  start the ranks of --ranks on these hosts, as many on each,"
-        " by the launcher of this MPI, or srun in a Slurm job; Busbar has the same path there",
+        " by the launcher of this MPI, or srun in a Slurm job; Busbar must be at the same path"
+        " there",
         (),
         types.hosts,
         action=JoinLists,
@@ -265,8 +266,8 @@ class Options(RunOptions):
         "-i --stepbytes SIZE  increment between sizes, instead of a factor"
     )
     warmup_iters: int | None = option(
-        "-w --warmup_iters N  warm-up iterations (default: one, and without -n all before they were"
-        " steady)",
+        "-w --warmup_iters N  warm-up iterations (default: 1; without -n also all iterations"
+        " before the row is steady)",
         parse=at_least(0, "warm-ups"),
         title="how long",
     )

@@ -12,7 +12,7 @@ from reports.analysis.winners import MUCH, is_disturbed, mostly_disturbed
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import TESTS, named
-from reports.statistics.quantities import of_limit
+from reports.statistics.quantities import BEYOND_LIMIT, of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
 _One = TypeVar("_One")
@@ -238,9 +238,11 @@ def share_of_limit(row: Measurement) -> float | None:
 
 
 def why_above(row: Measurement, share: float) -> str:
-    """The letter in `WHY_ABOVE` for a share of the limit; empty up to `ABOVE_LIMIT`."""
+    """The letter in `WHY_ABOVE` for a share of the limit; empty if it is not above, or unknown."""
     if share <= ABOVE_LIMIT:
         return ""
     if row.oversubscribed:
         return "s"
-    return "o" if is_disturbed(row) else "c"
+    if is_disturbed(row):
+        return "o"
+    return "c" if share <= BEYOND_LIMIT else ""  # no cache explains more

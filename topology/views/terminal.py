@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from busbar.cpulist import listed, members
 from busbar.tables import render_csv
 from busbar.terminal import make_lines_printable, make_printable, wrap_line
-from busbar.units import format_bytes, format_frequency, format_rate
+from busbar.units import format_bytes, format_count, format_frequency, format_rate
 from topology.diagnostics import Finding
 from topology.exports import affinity
 from topology.model.device import Value
@@ -256,15 +256,16 @@ def findings_text(
 
     ``known``: the number of findings that are left out because a baseline has them.
     """
-    left_out = f"; {known} known one(s) left out" * (known > 0)
+    left_out = f"; {known} known left out" * (known > 0)
     sources = ", ".join(topology.sources) or "no source"
     if not findings:
-        what = f"{len(topology.gpus)} GPU(s), {len(topology.nics)} NIC(s)"
+        gpus, nics = len(topology.gpus), len(topology.nics)
+        what = f"{format_count(gpus, 'GPU')}, {format_count(nics, 'NIC')}"
         lost = "".join(f"; {gap.subject}: {gap.reason}" for gap in topology.lost)
         return make_lines_printable(
             f"no findings: {what}, as far as {sources} can tell{left_out}{lost}\n"
         )
-    lines = [f"{len(findings)} finding(s), worst first, from {sources}{left_out}", ""]
+    lines = [f"{format_count(len(findings), 'finding')}, worst first, from {sources}{left_out}", ""]
     for place, finding in enumerate(findings, 1):
         lines += wrap_line(
             f"{place}. {finding.summary}  [{finding.code}]", width, len(f"{place}. ")
