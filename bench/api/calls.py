@@ -189,7 +189,12 @@ def verify(
     """
     if not callable(function):
         raise Unsupported(f"busbar.verify: a function of a rank count is proven, not {function!r}")
-    for count in [ranks] if isinstance(ranks, int) else ranks:
+    counts = [ranks] if isinstance(ranks, int) else list(ranks)
+    if not counts or not all(isinstance(n, int) and n > 0 for n in counts):
+        raise Unsupported(
+            f"busbar.verify: ranks is a number of ranks from 1, or several: {ranks!r}"
+        )
+    for count in counts:
         build(function, collective, count, root)
 
 

@@ -109,8 +109,7 @@ def run(
         raise unknown("collective", str(collective), names())
     if "dry_run" in options:
         raise Unsupported("busbar.run: a dry run prints a plan; use the command with --dry-run")
-    if options.get("iters") is not None and options.get("budget") is not None:
-        raise Unsupported("busbar.run: budget limits rows without iters; give one of them")
+    _refuse_both(options, "busbar.run")
     more: dict[str, object] = {**options}
     named = {"algorithms": ("algorithm", algorithms), "dtype": ("datatype", dtype)}
     for name, (of_command, value) in {**named, "sizes": ("sizes", sizes)}.items():
@@ -189,6 +188,7 @@ def step(
     for name in NOT_STEP:
         if options.get(name):
             raise Unsupported(f"busbar.step has no {name}; use the command busbar step")
+    _refuse_both(options, "busbar.step")
     if "list" in (model, update):
         raise Unsupported("busbar.step measures; busbar step --model list lists models")
     more: dict[str, object] = {"update": update, "compute": compute, **options}
@@ -206,6 +206,12 @@ def step(
 
         several = _launches(parsed, argv, ranks, launcher, out, progress, "busbar.step")
         return _measure(_STEPS, several, lambda count, folder: argv, progress)
+
+
+def _refuse_both(options: Mapping[str, object], of: str) -> None:
+    """Raise Unsupported for ``budget`` beside ``iters``."""
+    if options.get("iters") is not None and options.get("budget") is not None:
+        raise Unsupported(f"{of}: budget limits rows without iters; give one of them")
 
 
 def _refuse_check(value: object) -> None:
@@ -316,14 +322,15 @@ def _measure(
                 break
             errors = error_messages(ended.err)
             if ended.status not in (GOOD, FOUND):
-                kind = _ERRORS.get(ended.status, RankFailure)
+                # Without a message of ours the status is the launcher's, whose numbers differ.
+                kind = _ERRORS.get(ended.status, RankFailure) if errors else RankFailure
                 message = errors[-1] if errors else f"ended with status {ended.status}"
                 raise kind(message + (_others(ended.err) if kind is RankFailure else ""))
             notes += errors
         if not ended.interrupted and not rows.exists():
             raise RankFailure(
                 f"{'the ranks' if several.launcher is None else 'the launcher'} ended with status"
-                f" {ended.status} and no rank wrote results to {folder}"
+                f" {ended.status} and no rank wrote results to {folder}{_others(ended.err)}"
             )
         measured = None if ended.interrupted else load(rows)
     if measured is None:  # the ranks and files are gone, as if the signal had come here alone

@@ -216,6 +216,9 @@ def test_an_algorithm_is_proven_without_a_run() -> None:
         busbar.verify(_half, ranks=3)
     with pytest.raises(Unsupported, match="a function of a rank count is proven, not 'ring'"):
         busbar.verify("ring", ranks=2)  # type: ignore[arg-type]
+    for ranks in (0, [], "x"):
+        with pytest.raises(Unsupported, match="a number of ranks from 1, or several"):
+            busbar.verify(_walk, ranks=ranks)  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match="did you mean allreduce"):
         busbar.verify(_walk, "allredoce", ranks=2)  # type: ignore[arg-type]
     assert repr(_walk(3)) == "<Schedule: 4 steps, 3 ranks, 1 chunk>"
@@ -308,6 +311,10 @@ def test_what_starts_no_ranks_is_an_error_that_says_so(tmp_path: Path) -> None:
     ):
         with pytest.raises(StoreError, match=said):
             busbar.run(out=out, **options)
+    for status, words in ((0, "no rank wrote results"), (2, "ended with status 2")):
+        lost = f"bash -c 'echo lost node7 >&2; exit {status}'"
+        with pytest.raises(RankFailure, match=f"(?s){words}.*lost node7"):
+            busbar.run(ranks=2, launcher=lost)
     with pytest.raises(Unavailable, match=r"^nosuch: cannot be started: No such file"):
         busbar.run(launcher="nosuch -n {ranks}", **options)
     with pytest.raises(RankFailure, match=r"^the launcher ended with status 0 and no rank wrote"):
