@@ -8,6 +8,7 @@ from statistics import median
 
 from busbar.statistics import interval
 from busbar.units import format_seconds
+from reports.analysis.winners import mostly_disturbed
 from reports.records.measurement import Measurement
 from reports.records.steps import LossCurve, Step
 from reports.statistics.quantities import center
@@ -81,7 +82,8 @@ def fastest(rows: Sequence[Measurement]) -> str:
     """The update that takes the least time for a sample, and the next, in one sentence.
 
     Both have their 95 % intervals. The sentence says "cannot tell" if the interval of their ratio
-    reaches 1 or is not known. Empty with fewer than two updates that have times.
+    reaches 1 or is not known, or if most rows were disturbed. Empty with fewer than two updates
+    that have times.
     """
     timed = [(row, one) for row in rows if (one := figures(row)) is not None]
     if len({row.step.update for row, _ in timed if row.step is not None}) < 2:
@@ -93,8 +95,11 @@ def fastest(rows: Sequence[Measurement]) -> str:
     if best.step.ends is not None:
         took += f" (95 %: {' to '.join(map(format_seconds, best.step.ends))})"
     times = f"{ratio.value:.3g} times as long a sample"
-    if ratio.ends is None:
+    disturbed = mostly_disturbed(rows)
+    if ratio.ends is None or disturbed:
         why = "no interval of their ratio: measure more steps"
+        if disturbed:
+            why = "other programs used the cores meanwhile"
         return f"cannot tell whether {name} or {other} takes less time: {name} took {took}; {why}"
     times += f" ({' to '.join(f'{end:.3g}' for end in ratio.ends)})"
     if ratio.ends[0] <= 1:

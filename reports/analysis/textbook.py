@@ -26,6 +26,7 @@ from busbar.statistics import interval
 from busbar.units import format_count, format_size, format_size_argument
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
+from reports.analysis.cautions import disturbed
 from reports.analysis.compare import samples
 from reports.records.cores import is_emulated, per_core_text
 from reports.records.measurement import Measurement, grouped, listed
@@ -147,6 +148,8 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
     first, last = growths[0].ranks[0], growths[0].ranks[-1]
     texts = "; ".join(one.text for one in growths)
     text = f"At {format_size(growths[0].size)} from {first} to {last} ranks time grows: {texts}."
+    if beside := disturbed(rows):
+        text += f" {beside}."
     follow = [one.follows(one.port) for one in growths]
     if all(follow):
         near = f"Each interval lies within {_HALF:g} of the exponent by its port."

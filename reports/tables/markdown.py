@@ -7,7 +7,14 @@ from html import escape
 
 from busbar.tables import Column, render_markdown
 from busbar.units import format_change, format_interval, format_size
-from reports.analysis.answer import answers, crossovers, stretch_table, unsure
+from reports.analysis.answer import (
+    answers,
+    crossovers,
+    sentence,
+    server_and_ring,
+    stretch_table,
+    unsure,
+)
 from reports.analysis.cautions import share_of_limit, too_disturbed, warnings_of
 from reports.analysis.compare import Comparison, Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
@@ -62,7 +69,7 @@ def markdown(rows: Sequence[Measurement]) -> str:
         parts.append(f"{-left} rows more.\n")
     best = [_answer(what, ranges) for what, ranges in answers(rows).items()]
     best = [f"{_cell(why)}\n" for why in [too_disturbed(rows)] if why and best] + best
-    warnings = [f"- {_cell(w)}" for w in warnings_of(rows)]
+    warnings = [f"- {_cell(w)}" for w in (*server_and_ring(rows), *warnings_of(rows))]
     return (
         "\n".join([*best[:MOST_ANSWERS], *parts, *warnings, *_rules(checklist(rows))]).rstrip()
         + "\n"
@@ -75,7 +82,7 @@ def _answer(what: str, ranges: Sequence[Stretch]) -> str:
     columns = [(head, "left" if n else "right") for n, head in enumerate(heads)]
     changes = crossovers(ranges)
     notes = [f"\nCrossovers: {_cell(changes)}"] if changes else []
-    notes += [f"\n{_cell(meaning)}" for meaning in unsure(ranges)]
+    notes += [f"\n{_cell(text)}" for text in (*unsure(ranges), sentence(ranges)) if text]
     table = _table(columns, rows)
     return "\n".join([f"**The fastest of {_cell(what)}, by size**", "", *table, *notes, ""])
 

@@ -352,6 +352,12 @@ def test_nothing_firm_follows_a_disturbed_run() -> None:
     assert "cannot tell whether ps takes longer than ring" in said(every)
     assert not re.search(r"times as (?:fast|long)|\d[ x]+or more|\dx", said(every))
     assert MeasuredRows(every).best()[0].verdict == "cannot tell"
+    two = [
+        _result("ring", 2, 2048, _spread(2e-6), **known),
+        _result("ps", 2, 2048, _spread(1e-6), **known),
+    ]
+    (ranges,) = answers([*every, *_rows(*two)]).values()
+    assert [one.name for one in ranges] == ["ps", "ring"]  # each size has its own
     calm = [_result(name, 2, 1 << n, _spread(t)) for name, t in pair for n in (10, 20)]
     assert re.search(r"ring was \d+ times as fast as library", said(_rows(*rows[:1], *calm)))
     launches = [
