@@ -40,6 +40,10 @@ class ReportError(BusbarError):
     """A file cannot be read in its format, or lacks what is needed for the request."""
 
 
+class MissingFile(ReportError, FileNotFoundError):
+    """A file to read does not exist. Python's FileNotFoundError, too."""
+
+
 class Unavailable(BusbarError):
     """Something is missing on this machine: a library, a device, a launcher."""
 

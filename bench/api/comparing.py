@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 
 from bench.api.measured import MeasuredRows, load
+from bench.api.remedies import in_keywords
 from bench.api.results import ResultTable
 from busbar.errors import Unsupported
 from reports.analysis.compare import Comparison, Word, compare_runs
@@ -16,8 +17,8 @@ from reports.tables.comparison import clocks, comparison_tables, counts_of, reme
 from reports.tables.show import lines_of
 
 _WIDTH = 100
-Rows = MeasuredRows | Sequence[Measurement] | str | Path | Iterable[str | Path]
-"""Rows, or the files that `busbar.load` reads."""
+Rows = MeasuredRows | str | Path | Iterable[Measurement | MeasuredRows | str | Path]
+"""Rows, or the files that `busbar.load` reads, or several of them."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ def compare(
 ) -> ResultTable[ComparedRow]:
     """NEW against BASE, row by row: faster, slower or indistinguishable.
 
-    ``base``, ``new``: rows, or files. Launches are the samples: several a side are needed for a
-    verdict (``launches=5`` in `run`, or ``rows_a + rows_b``). ``noise``: the least relative
-    difference that counts. ``anyway``: compare runs of different machines or mappings, too.
+    ``base``, ``new``: rows, files, or a list of both. Launches are the samples: several a side are
+    needed for a verdict (``launches=5`` in `run`, or ``rows_a + rows_b``). ``noise``: the least
+    relative difference that counts. ``anyway``: compare different machines or mappings, too.
 
     Raises ReportError if they share no row, or differ in machine or mapping.
     """
@@ -64,7 +65,8 @@ def compare(
     left, right = (_rows(side) for side in (base, new))
     texts: list[str] = []
     compared, *_ = compare_runs(left, right, noise, "" if anyway else "anyway=True", texts.append)
-    texts += [tell(compared) for tell in (remedy, resolution, clocks)]
+    advice = in_keywords(remedy(compared, 'with busbar.compare("a*.jsonl", "b*.jsonl")'))
+    texts += [advice, resolution(compared), clocks(compared)]
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
     lines += [line for text in texts for line in wrap(text, _WIDTH)]
     lines.append(f"NEW against BASE: {counts_of(compared)}")
@@ -72,16 +74,28 @@ def compare(
 
 
 def _rows(side: Rows) -> MeasuredRows:
+    """The rows of a side, each launch once. Raises Unsupported if it has anything but rows."""
     if isinstance(side, MeasuredRows):
         return MeasuredRows(()) + side
-    if hasattr(side, "keys"):
-        kind = type(side).__name__
-        raise Unsupported(f"busbar.compare: rows or files are compared, not a {kind}")
+    if hasattr(side, "keys") or not isinstance(side, (str, Path, Iterable)):
+        raise _not_rows(side)
     items = [side] if isinstance(side, (str, Path)) else list(side)
-    rows = [one for one in items if isinstance(one, Measurement)]
-    if rows and len(rows) == len(items):
-        return MeasuredRows(()) + rows
-    return load(*(one for one in items if not isinstance(one, Measurement)))
+    if items and all(isinstance(one, (str, Path)) for one in items):
+        return load(*items)
+    return sum(map(_part, items), MeasuredRows(()))
+
+
+def _part(one: object) -> MeasuredRows:
+    if isinstance(one, (str, Path)):
+        return load(one)
+    if isinstance(one, (Measurement, MeasuredRows)):
+        return MeasuredRows([one] if isinstance(one, Measurement) else one)
+    raise _not_rows(one)
+
+
+def _not_rows(value: object) -> Unsupported:
+    kind = type(value).__name__
+    return Unsupported(f"busbar.compare: rows or files are compared, not a value of type {kind}")
 
 
 def _line(c: Comparison) -> ComparedRow:

@@ -46,8 +46,10 @@ class MachineMap:
         known = [one.value for one in Objective]
         if objective not in known:
             raise unknown("objective", objective, known)
-        if not isinstance(k, int):
-            raise Unsupported(f"k is a number of GPUs, not {k!r}")
+        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+            raise Unsupported(f"k is a number of GPUs from 1, not {k!r}")
+        if alternatives < 0:
+            raise Unsupported(f"alternatives is a number of sets from 0, not {alternatives!r}")
         named = [exclude] if isinstance(exclude, (str, int)) else exclude
         pool = available(self.topology, list(map(str, named)), busy)
         return Picked(ranked(self.topology, k, Objective(objective), pool, alternatives))

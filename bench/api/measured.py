@@ -15,9 +15,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, overload
 
+from bench.api.remedies import in_keywords
 from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import unknown
-from busbar.errors import MissingLibrary, ReportError, Unsupported
+from busbar.errors import MissingFile, MissingLibrary, ReportError, Unsupported
 from busbar.files import FIGURE_FORMS, make_folder, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
 from reports.analysis.answer import answers, verdict
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 _WIDTH = 100
-# The first columns of a frame; the others follow in the order of the record.
-_FIRST = (
-    "algorithm", "size", "busbw", "time_s", "collective", "ranks", "placement", "algbw", "wrong",
-)  # fmt: skip
+# The first and the last columns of a frame, around those of the record in their order: pandas
+# prints only these, four of each in 80 characters.
+_FIRST = ("algorithm", "size", "busbw", "time_s", "collective", "algbw")
+_LAST = ("op", "ranks", "placement", "wrong")
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
@@ -54,13 +55,14 @@ class MeasuredRows(Sequence[Measurement]):
     A sequence of `reports.records.measurement.Measurement` (seconds, bytes, bytes per second).
     ``notes``: remarks of the readers and the run; ``brief``: warnings that the run printed.
     ``str()`` gives the tables, the answer and the warnings, as ``busbar reports show`` prints them.
-    A notebook shows a plot, too.
+    Remedies name keywords and calls. A notebook shows a plot, too.
     """
 
     def __init__(
         self, rows: Iterable[Measurement], notes: Iterable[str] = (), brief: Iterable[str] = ()
     ) -> None:
-        self.rows, self.notes, self.brief = tuple(rows), tuple(notes), tuple(brief)
+        self.rows = tuple(rows)
+        self.notes, self.brief = tuple(map(in_keywords, notes)), tuple(map(in_keywords, brief))
 
     @overload
     def __getitem__(self, at: int) -> Measurement: ...
@@ -80,7 +82,7 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __add__(self, other: Iterable[Measurement]) -> MeasuredRows:
         """The rows of both, in this order; a launch that both have counts once."""
-        more = other if isinstance(other, MeasuredRows) else MeasuredRows(other)
+        more = other if isinstance(other, MeasuredRows) else MeasuredRows(_only_rows(other))
         return MeasuredRows(
             distinct((*self.rows, *more.rows)),
             dict.fromkeys((*self.notes, *more.notes)),
@@ -89,7 +91,11 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __radd__(self, other: Iterable[Measurement] | int) -> MeasuredRows:
         """The rows of both, also for ``sum(...)``, which begins with 0."""
-        return MeasuredRows(() if isinstance(other, int) else other) + self
+        return MeasuredRows(() if other == 0 else _only_rows(other)) + self
+
+    def __eq__(self, other: object) -> bool:
+        """True for the same rows in the same order; notes do not count."""
+        return self.rows == other.rows if isinstance(other, MeasuredRows) else NotImplemented
 
     def filter(
         self,
@@ -129,14 +135,15 @@ class MeasuredRows(Sequence[Measurement]):
     @property
     def answer(self) -> str:
         """The fastest algorithm by size, with intervals and the sizes where it changes."""
-        return "\n".join(answer(self._together, _WIDTH))
+        return in_keywords("\n".join(answer(self._together, _WIDTH)))
 
     @property
     def warnings(self) -> list[str]:
         """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
         reasons = Counter(row.skipped for row in self.rows if row.skipped)
         skipped = [f"{format_count(n, 'row')} skipped: {why}" for why, n in reasons.items()]
-        return list(dict.fromkeys([*self.brief, *skipped, *warnings_of(self._together)]))
+        doubts = map(in_keywords, warnings_of(self._together))
+        return list(dict.fromkeys([*self.brief, *skipped, *doubts]))
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:
@@ -147,8 +154,9 @@ class MeasuredRows(Sequence[Measurement]):
         """The rows as a pandas DataFrame, see docs/reports.md. Raises MissingLibrary.
 
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
-        bytes). The columns of a result table come first. Training steps have ``step_exposed_s``,
-        ``step_compute_s``, ``step_exchange_s`` and ``samples_per_s`` as well.
+        bytes). The columns of a result table come first and last, where pandas prints them.
+        Training steps have ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s`` and
+        ``samples_per_s`` as well.
         ``attrs["units"]`` maps columns to units.
         """
         table = frame(self.rows)
@@ -156,8 +164,8 @@ class MeasuredRows(Sequence[Measurement]):
             for name, values in _step_columns(self.rows).items():
                 table[name] = values
         with_units(table)
-        first = [name for name in _FIRST if name in table]
-        ordered: DataFrame = table[[*first, *(name for name in table if name not in first)]]
+        between = (name for name in table if name not in _FIRST + _LAST)
+        ordered: DataFrame = table[[*_FIRST, *between, *_LAST]]
         return ordered
 
     def best(self) -> ResultTable[BestAlgorithm]:
@@ -176,7 +184,7 @@ class MeasuredRows(Sequence[Measurement]):
         ranges = chain.from_iterable(each.values())
         lines = [_best(one.won[0], name) for one, name in zip(ranges, taken, strict=True)]
         text = best_lines(self._together, each, _WIDTH) + disturbance_lines(self._together, _WIDTH)
-        return ResultTable(BestAlgorithm, lines, "\n".join(text))
+        return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
         """The plots that ``busbar reports plot`` writes: file content by name.
@@ -236,7 +244,8 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
     A list of paths is accepted as well, and a pattern such as ``"*.log"``, which stands for the
     files that it matches, by name. ``ranks``: the number of ranks, for logs that do not state it.
     A launch that several files have counts once. ``notes`` says so, and which files cannot be read;
-    if none can, ReportError is raised.
+    if none can, ReportError is raised, which is MissingFile for a file that does not exist.
+    A CSV file has no raw times and nothing of the run, see docs/reports.md.
     """
     if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
         raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
@@ -262,8 +271,16 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
     if not readings:
         raise errors[0]
     readings = once(readings)
-    notes = [str(note) for one in readings for note in one.notes]
+    notes = dict.fromkeys(str(note) for one in readings for note in one.notes)
     return MeasuredRows((row for one in readings for row in one.rows), [*map(str, errors), *notes])
+
+
+def _only_rows(values: object) -> Iterator[Measurement]:
+    """The values, which must be rows. Raises Unsupported."""
+    for value in values if isinstance(values, Iterable) else [values]:
+        if not isinstance(value, Measurement):
+            raise Unsupported(f"rows are added to rows, not a value of type {type(value).__name__}")
+        yield value
 
 
 def _several(value: object) -> Iterable[Any]:
@@ -271,7 +288,7 @@ def _several(value: object) -> Iterable[Any]:
 
 
 def _matching(path: str | Path) -> Sequence[str | Path]:
-    """The path, or the files that a pattern matches. Raises ReportError if there are none."""
+    """The path, or the files that a pattern matches. Raises MissingFile if there are none."""
     if not any(mark in str(path) for mark in "*?[") or Path(path).exists():
         return [path]
     pattern = Path(path)
@@ -280,7 +297,7 @@ def _matching(path: str | Path) -> Sequence[str | Path]:
     except ValueError as error:  # such as **.log
         raise ReportError(f"busbar.load: {path}: {error}") from None
     if not files:
-        raise ReportError(f"busbar.load: no file matches {path}")
+        raise MissingFile(f"busbar.load: no file matches {path}")
     return files
 
 

@@ -43,7 +43,7 @@ from reports.readers.text import (
     unlabelled,
     without_cut,
 )
-from reports.records.measurement import ENDED_EARLY, Measurement, Note, Reading, Run
+from reports.records.measurement import ENDED_EARLY, Measurement, Note, Reading, Run, grouped
 from reports.records.table import Measurements, of_kind, without_repeats
 
 if TYPE_CHECKING:
@@ -272,9 +272,9 @@ def once(readings: Sequence[Reading]) -> list[Reading]:
     """The readings, with a note in place of rows that an earlier one has, see `without_repeats`."""
     parts, repeats = without_repeats([one.rows for one in readings])
     notes: list[list[Note]] = [list(one.notes) for one in readings]
-    for part, earlier, count in repeats:
-        rows = format_count(count, "row")
-        text = f"{rows} of a launch that {earlier.source} has, too; a launch counts once"
+    for (part, earlier), same in grouped(repeats, lambda r: (r.part, r.earlier.source)).items():
+        rows = format_count(sum(one.rows for one in same), "row")
+        text = f"{rows} of a launch that {earlier} has, too; a launch counts once"
         notes[part].append(Note(readings[part].rows[0].run.source, 0, text))
     return [Reading(*one) for one in zip(parts, notes, strict=True)] if repeats else list(readings)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from busbar.errors import ReportError
+from busbar.errors import MissingFile, ReportError
 from busbar.files import decoded, read_some, similar_name
 from busbar.terminal import strip_escapes
 
@@ -86,7 +86,8 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
         data = read_some(path, LIMIT)
     except OSError as error:
         why = f"{error.strerror}{similar_name(path)}"
-        raise ReportError(f"{path}: cannot be read: {why}") from None
+        kind = MissingFile if isinstance(error, FileNotFoundError) else ReportError
+        raise kind(f"{path}: cannot be read: {why}") from None
     note = ""
     if data.startswith(b"\x1f\x8b"):
         data, note = _unpacked(data)

@@ -537,6 +537,12 @@ class Repeat(NamedTuple):
 
 
 _FIGURES = attrgetter(*KEYS, "time_s", "min_s", "max_s", "iterations")
+# What Busbar's CSV has of a row, to the last digit. It has no start time and no number of a launch.
+_OF_CSV = attrgetter(
+    "collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root", "placement",
+    "iterations", "schedule", "time_s", "low_s", "high_s",
+)  # fmt: skip
+_CSV_FORMAT = "busbar-csv"
 
 
 def without_repeats(
@@ -546,6 +552,7 @@ def without_repeats(
 
     A row is a repeat if its run has the environment of an earlier part's run (of logs without a
     start time: the file and the table), and a row of that run has the same `KEYS` and figures.
+    Busbar's CSV is one if other parts, earlier or later, have all its rows.
     """
     known: dict[str, tuple[Run, list[Sequence[Measurement]]]] = {}
     kept: list[Sequence[Measurement]] = []
@@ -565,7 +572,26 @@ def without_repeats(
         for at, name in names.items():
             known.setdefault(name, (runs[at], []))[1].append(keep)
         kept.append(keep)
-    return kept, repeats
+    return kept, repeats + _drop_csv(kept)
+
+
+def _drop_csv(parts: list[Sequence[Measurement]]) -> list[Repeat]:
+    """Empty the parts from CSV whose timed rows other parts have, too. Returns what was removed."""
+    csv = [n for n, part in enumerate(parts) if _is_csv(part)]
+    if not csv or len(csv) == len(parts):
+        return []
+    known = {_OF_CSV(row): row.run for n, part in enumerate(parts) if n not in csv for row in part}
+    repeats = []
+    for n in csv:
+        runs = [known.get(_OF_CSV(row)) for row in parts[n] if row.time_s is not None]
+        if runs and runs[0] is not None and None not in runs:
+            repeats.append(Repeat(n, runs[0], len(parts[n])))
+            parts[n] = []
+    return repeats
+
+
+def _is_csv(part: Sequence[Measurement]) -> bool:
+    return any(run.format == _CSV_FORMAT for run in _runs(part))
 
 
 def distinct(rows: Iterable[Measurement]) -> list[Measurement]:
@@ -574,7 +600,9 @@ def distinct(rows: Iterable[Measurement]) -> list[Measurement]:
     by_run: dict[int, list[Measurement]] = {}
     for row in once:
         by_run.setdefault(id(row.run), []).append(row)
-    if len({_launch(part[0].run) for part in by_run.values()}) == len(by_run):
+    csv = sum(_is_csv(part) for part in by_run.values())
+    launches = {_launch(part[0].run) for part in by_run.values()}
+    if len(launches) == len(by_run) and csv in (0, len(by_run)):
         return once
     kept = {id(row) for part in without_repeats(list(by_run.values()))[0] for row in part}
     return [row for row in once if id(row) in kept]

@@ -115,8 +115,11 @@ def counts_of(comparisons: Sequence[Comparison]) -> str:
     return counts + ": one launch a side" * (CANNOT_TELL in words)
 
 
-def remedy(comparisons: Sequence[Comparison]) -> str:
-    """Advice, with commands, to measure several launches; empty if no side has one launch only."""
+def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") -> str:
+    """Advice, with commands, to measure several launches; empty if no side has one launch only.
+
+    ``by``: how to compare the files that they write.
+    """
     if not any(c.word == CANNOT_TELL for c in comparisons):
         return ""
     command = command_of([c.row.new for c in comparisons])
@@ -124,7 +127,7 @@ def remedy(comparisons: Sequence[Comparison]) -> str:
     several = f"launch both several times ({once})" if once else "launch both several times"
     return (
         f"What differs from launch to launch is in no iteration of one: {several} and compare"
-        " a*.jsonl -- b*.jsonl, or have them take turns: busbar ab -- A -- B"
+        f" {by}, or have them take turns: busbar ab -- A -- B"
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import inspect
 import json
 import os
+import pickle
 import re
 import signal
 import sys
@@ -25,15 +27,17 @@ import busbar
 from bench.api import calls, running
 from bench.api.keywords import Collective, Keywords, StepKeywords
 from bench.api.measured import MeasuredRows
+from bench.api.remedies import in_keywords
 from bench.launch import child, launch
 from bench.launch.child import Ended
 from bench.launch.launch import RunProgress, error_messages, parse_progress
-from bench.options.options import make_parser
+from bench.options.options import make_parser, parse
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from busbar.aliases import ROOMS
 from busbar.errors import (
     BusbarError,
+    MissingFile,
     ProbeError,
     RankFailure,
     ReportError,
@@ -48,9 +52,10 @@ from collectives.schedule.digest import digest
 from collectives.schedule.moves import moves
 from collectives.schedule.passes import pipeline, reverse, then
 from collectives.schedule.schedule import Schedule, Step
+from reports.exports.formats import CsvLines
 from reports.readers.own_exports import to_parquet
 from tests.conftest import REPO, Mpi, Run, collectives_cli
-from tests.reports.runs import allreduce, changed, records, to_jsonl
+from tests.reports.runs import allreduce, changed, flat, records, to_jsonl
 
 MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
 
@@ -344,7 +349,7 @@ def test_a_run_writes_several_files_and_says_what_to_doubt(tmp_path: Path) -> No
         dtype="float32", out=outs,
     )  # fmt: skip
     assert {one.dtype for one in rows} == {"float"} and rows[0].run.source == str(outs[0])
-    assert len(busbar.load(outs)) == len(busbar.load(*outs)) == 2 * len(rows)
+    assert len(busbar.load(outs)) == len(busbar.load(*outs)) == len(rows)
     doubts = "1 of 1 rows have fewer than 6 iterations: no interval is known"
     assert sum(text.startswith(doubts) for text in rows.warnings) == 1
     assert not any("of 1 rows" in note for note in rows.notes)
@@ -399,9 +404,15 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     assert "ring" in repr(rows) and len(rows[:2]) == 2 and isinstance(rows[:2], MeasuredRows)
     assert "allreduce ring, 2 ranks, 1024 bytes" in repr(rows[0]) and len(repr(rows[0])) < 100
     assert list(rows.frame())[:4] == ["algorithm", "size", "busbw", "time_s"]
+    heads = str(rows[:8].frame()).splitlines()[0]
+    assert "time_s" in heads and "wrong" in heads
     assert set(dir(busbar)) >= set(busbar.__all__) and "install" not in dir(busbar)
-    with pytest.raises(ReportError, match="no such"):
-        busbar.load(tmp_path / "no such")
+    for missing in ("no such", "*.none"):
+        with pytest.raises(MissingFile, match=r"no such|no file") as caught:
+            busbar.load(tmp_path / missing)
+        assert isinstance(caught.value, FileNotFoundError) and isinstance(caught.value, ReportError)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert str(again) == str(caught.value) and type(again) is MissingFile
     with pytest.raises(ReportError, match="no file to read"):
         busbar.load()
     with pytest.raises(Unsupported, match="from 1, not 0"):
@@ -436,21 +447,29 @@ def test_a_launch_counts_once_however_often_it_is_read(run: Run, tmp_path: Path)
         folder.mkdir()
         for copy in ("a.jsonl", "b.jsonl"):
             (folder / copy).write_bytes(to_jsonl(made))
-        (folder / "c.parquet").write_bytes(to_parquet(busbar.load(folder / "a.jsonl")))
+        rows = busbar.load(folder / "a.jsonl")
+        (folder / "c.parquet").write_bytes(to_parquet(rows))
+        (folder / "d.csv").write_bytes(CsvLines().lines(rows))
         sides.append(folder)
     for copies in (
         [sides[0] / "a.jsonl"] * 3,
         [sides[0]],
         [*sides[0].glob("*")],
         [sides[0] / "a.jsonl", sides[0]],
+        [sides[0] / "d.csv", sides[0] / "c.parquet"],
+        [sides[0] / "a.jsonl", sides[0] / "d.csv"],
     ):
         rows = busbar.load(copies)
         assert len(rows) == len(busbar.load(sides[0] / "a.jsonl"))
         assert "a launch counts once" in " ".join(rows.notes)
+        assert len(set(rows.notes)) == len(rows.notes)
         assert {one.verdict for one in busbar.compare(rows, sides[1])} == {"cannot tell"}
     once, again = (busbar.load(sides[0] / name) for name in ("a.jsonl", "b.jsonl"))
     assert len(once + again) == len(once + list(again)) == len(sum([once, again])) == len(once)
     assert busbar.compare(list(once) + list(again), sides[1])[0].verdict == "cannot tell"
+    csv, other = (busbar.load(side / "d.csv") for side in sides)
+    assert len(once + csv) == len(csv + once) == len(once)
+    assert len(once + other) == len(busbar.load(sides[0] / "a.jsonl", sides[1] / "d.csv")) == 4
     shown = run(sys.executable, "-m", "reports", "compare", *map(str, sides))
     assert "cannot tell" in shown.stdout.splitlines()[-1] and "counts once" in shown.stderr
     shown = run(sys.executable, "-m", "reports", "show", *map(str, sides[0].glob("*.jsonl")))
@@ -476,6 +495,40 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
     assert "skipped" not in repr(chosen) + "".join(chosen.warnings)
     with pytest.raises(Unsupported, match="'1Q' is no size"):
         rows.filter(size="1Q")
+    assert rows == busbar.load(path) == rows[:] and rows != chosen and rows != list(rows)
+    for other in ([1], 5):
+        with pytest.raises(Unsupported, match="rows are added to rows, not a value of type int"):
+            rows + other  # type: ignore[operator]
+
+
+def test_remedies_are_calls_and_keywords() -> None:
+    """Rule: Python is told what to call, with the options that the command would have."""
+    made = flat(records(["ring", "tree"], [2, 4], [64, 4096]))
+    rows = MeasuredRows(structs.replace(one, others_share=0.5) for one in made)
+    for shown in (rows.answer, str(rows), str(rows.best())):
+        text = " ".join(shown.split())
+        assert "busbar allreduce" not in text and "repeat the run: busbar.run(" in text
+    (called,) = re.findall(r"busbar\.run\(.*?\)", " ".join(rows.answer.split()))
+    call = ast.parse(called, mode="eval").body
+    assert isinstance(call, ast.Call) and ast.literal_eval(call.args[0]) == "allreduce"
+    given = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
+    assert given.pop("ranks") == "2,4" and given["algorithms"] == "ring,tree"
+    commands = {new: old for old, new in calls.RENAMED.items()}
+    words = make_parser("allreduce").words(
+        {commands.get(str(name), str(name)): value for name, value in given.items()}, "run"
+    )
+    assert parse([*words, "--ranks", "4"], "allreduce").wait_quiet
+    step = "(busbar step --ranks 2 --model toy --compute exp:5,1 --update ring,async)"
+    assert in_keywords(step) == (
+        '(busbar.step("toy", ranks=2, compute="exp:5,1", update="ring,async"))'
+    )
+    for text, said in (
+        ("raise --budget or -n; use --sync barrier", "raise budget or iters; use sync barrier"),
+        ("--ranks N (or mpirun -n N)", "ranks N (or mpirun -n N)"),
+        ("x; busbar pt2pt --out FILE", "x; busbar pt2pt --out FILE"),
+        ("a -- b - 5", "a -- b - 5"),
+    ):
+        assert in_keywords(text) == said
 
 
 def test_a_bad_file_does_not_cost_the_others(tmp_path: Path) -> None:
@@ -562,10 +615,16 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     )
     note = "rows without an algorithm are compared with the library's"
     assert note in str(busbar.compare(library, nameless)) and note not in str(compared)
-    with pytest.raises(ReportError, match="no row of BASE"):
-        busbar.compare(sides[0], sides[1][:0])
-    with pytest.raises(Unsupported, match="rows or files are compared, not a DataFrame"):
-        busbar.compare(sides[0].frame(), sides[1])
+    parts = [sides[0][:2], *sides[0][2:4], str(tmp_path / "base4.jsonl")]
+    assert busbar.compare(parts, [sides[1]])[0].verdict == "slower"
+    alone = " ".join(str(busbar.compare(sides[0][:1], sides[1][:1])).split())
+    assert "launches=5)) and compare with busbar.compare(" in alone and "--launches" not in alone
+    for nothing in (sides[1][:0], []):
+        with pytest.raises(ReportError, match="no row of BASE"):
+            busbar.compare(sides[0], nothing)
+    for wrong, kind in ((sides[0].frame(), "DataFrame"), (5, "int"), ([5], "int")):
+        with pytest.raises(Unsupported, match=f"files are compared, not a value of type {kind}"):
+            busbar.compare(wrong, sides[1])  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match="reads files, not a value of type Measurement"):
         busbar.load(sides[0])
     with pytest.raises(Unsupported, match="noise is a share"):
@@ -636,8 +695,11 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="no objective"):
         busbar.pick(2, path, objective="rng")
     assert busbar.pick(2, path, exclude=[0]).order == busbar.pick(2, path, exclude="GPU0").order
-    with pytest.raises(Unsupported, match="not 'two'"):
-        busbar.pick("two", path)  # type: ignore[arg-type]
+    for k in (-1, 0, True, "two"):
+        with pytest.raises(Unsupported, match=f"k is a number of GPUs from 1, not {k!r}"):
+            busbar.pick(k, path)  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match="alternatives is a number of sets from 0, not -1"):
+        busbar.pick(2, path, alternatives=-1)
 
 
 class TestListening:

@@ -1,0 +1,57 @@
+"""Remedies for readers of Python: calls and keywords in place of commands and their options."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from functools import cache
+
+_OPTIONS = r"(?:\s+--?[A-Za-z][\w-]*\s+[^\s;)]+)+"
+_CALLS = re.compile(rf"\bbusbar\s+([a-z]+)({_OPTIONS})")
+# A command keeps its options; it ends where its clause does.
+_COMMANDS = re.compile(r"(\b(?:busbar(?:\s|\.[a-z]+\()|mpirun\s|python3? )[^;]*)")
+_FLAG = re.compile(r"(?<![\w-])--?[A-Za-z]")
+
+
+def in_keywords(text: str) -> str:
+    """A text with ``busbar.run(...)`` in place of a command, and keywords in place of options.
+
+    Commands that are no function, such as ``busbar pt2pt``, are left.
+    """
+    if _FLAG.search(text) is None:
+        return text
+    from bench.api.calls import in_python  # loads slowly, and few texts name options
+
+    parts = _COMMANDS.split(_CALLS.sub(_call, text))
+    return "".join(
+        one if at % 2 else in_python(one, _parser("allreduce")) for at, one in enumerate(parts)
+    )
+
+
+def _call(command: re.Match[str]) -> str:
+    """The call of `busbar.run` or `busbar.step` that does what a command does; else the command."""
+    from bench.api.calls import RENAMED, in_python
+
+    name, words = command[1], command[2].split()
+    parser = _parser(name)
+    if parser is None:
+        return command[0]
+    given = {}
+    for flag, value in zip(words[::2], words[1::2], strict=True):
+        keyword = in_python(flag, parser, {} if name == "step" else RENAMED)
+        given[keyword] = value if value.isdigit() else f'"{value}"'
+    first = given.pop("model", '"resnet50"') if name == "step" else f'"{name}"'
+    function = "step" if name == "step" else "run"
+    return f"busbar.{function}({', '.join([first, *(f'{k}={v}' for k, v in given.items())])})"
+
+
+@cache
+def _parser(name: str) -> ArgumentParser | None:
+    """The options of a command that is a function here; None for another command."""
+    from bench.cli.main import names
+    from bench.options.options import make_parser
+    from bench.steps.main import StepCommand
+
+    if name == "step":
+        return StepCommand.make_parser(prog="busbar step")
+    return make_parser(name) if name in names() else None
