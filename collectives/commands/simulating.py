@@ -283,7 +283,7 @@ def _own_links(machine: str) -> list[str]:
         return []
     return [
         "full: each pair of ranks has a link of its own, so a rank sends to all others at",
-        "once, and ps takes as long as a ring. With one port a rank ps takes P times as",
+        "once, and ps takes P/(P-1) times as long as a ring. With one port a rank P times as",
         "long where bytes and not latencies take the time: --machine fattree:8 -b 64M.",
     ]
 
