@@ -141,7 +141,7 @@ def test_more_than_the_limit_is_explained() -> None:
         ("106%s", 1.06, shared),
         ("120%o", 1.2, others),
         ("104%", 1.04, shared),
-        (">150%c", 1.6, {}),
+        (">150%", 1.6, {}),
     )
     for cell, limit, more in cases:
         over = timed(
