@@ -27,9 +27,10 @@ _SHOWN = 40
 #: Seconds of each unit of a time on the command line.
 TIMES: Mapping[str, float] = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZE = re.compile("[0-9]+[KMGT]i?B?", re.IGNORECASE)
-# Words that are values though they begin with a dash, for the messages of those who read them.
 _SHORT = 10  # numbers of a span that a message lists
+# A long option with one dash, such as -ranks.
 _SINGLE_DASH = re.compile("-[a-z_]{3,}")
+# Words that are values though they begin with a dash, for the messages of those who read them.
 _NEGATIVE = re.compile(r"-\.?[0-9]")
 
 

@@ -142,14 +142,14 @@ def _keywords(
         for keyword, one in sorted(options.items())
         if keyword not in own and keyword not in ("help", "version", *without)
     }
-    lines = [_told(keyword, *one) for keyword, one in known.items()]
+    lines = [_help_line(keyword, *one) for keyword, one in known.items()]
     fields = [f"    {keyword}: {_type(action)}" for keyword, (action, _) in known.items()]
     return _CLASS.format(
         name=name, function=function.__name__, options="\n".join(lines), fields="\n".join(fields)
     )
 
 
-def _told(keyword: str, action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+def _help_line(keyword: str, action: argparse.Action, parser: argparse.ArgumentParser) -> str:
     """A line on a keyword, with its help in Python's names."""
     text = in_python(argparse.HelpFormatter("")._expand_help(action), parser)
     shown = f"- ``{keyword}``: {text}".replace("\\", "\\\\")

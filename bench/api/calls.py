@@ -64,8 +64,8 @@ def with_keywords(keywords: type) -> Callable[[F], F]:
             for name, kind in keywords.__annotations__.items()
         ]
         called.__signature__ = inspect.Signature([*own[:-1], *more])  # type: ignore[attr-defined]
-        listed = inspect.cleandoc(keywords.__doc__ or "").partition("\n")[2].strip()
-        called.__doc__ = f"{inspect.getdoc(function)}\n\nOptions:\n\n{listed}\n"
+        options = inspect.cleandoc(keywords.__doc__ or "").partition("\n")[2].strip()
+        called.__doc__ = f"{inspect.getdoc(function)}\n\nOptions:\n\n{options}\n"
         return cast(F, called)
 
     return add
@@ -104,8 +104,13 @@ def in_python(
     def name_of(match: re.Match[str]) -> str:
         return "/".join(dict.fromkeys(names.get(flag, flag) for flag in match[0].split("/")))
 
-    parts = _COMMANDS.split(text)
-    return "".join(one if at % 2 else _FLAGS.sub(name_of, one) for at, one in enumerate(parts))
+    return between(_COMMANDS, text, lambda part: _FLAGS.sub(name_of, part))
+
+
+def between(commands: re.Pattern[str], text: str, change: Callable[[str], str]) -> str:
+    """A text with its parts between commands changed. ``commands``: a pattern with one group."""
+    parts = commands.split(text)
+    return "".join(part if at % 2 else change(part) for at, part in enumerate(parts))
 
 
 def listed(chosen: Algorithm | Iterable[Algorithm]) -> list[Algorithm]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from html import escape
 from itertools import chain
@@ -30,8 +29,8 @@ from reports.figures.every import every_figure
 from reports.figures.plot import figures
 from reports.readers.codec import with_steps
 from reports.readers.frame import frame
-from reports.readers.reading import once, read
-from reports.records.measurement import Measurement, Reading, grouped
+from reports.readers.reading import read_each
+from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT
 from reports.records.table import distinct, folded
 from reports.statistics.quantities import LATENCY_BOUND
@@ -261,18 +260,15 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
             files += _matching(one)
     if not files:
         raise ReportError("busbar.load: no file to read")
-    readings, errors = list[Reading](), list[ReportError]()
-    for file in files:
-        try:
-            reading = read(file, ranks)
-            readings.append(replace(reading, rows=with_steps(Path(file), reading.rows)))
-        except ReportError as error:
-            errors.append(error)
+    known, readings, errors = read_each(files, ranks)
     if not readings:
         raise errors[0]
-    readings = once(readings)
     notes = dict.fromkeys(str(note) for one in readings for note in one.notes)
-    return MeasuredRows((row for one in readings for row in one.rows), [*map(str, errors), *notes])
+    both = zip(known, readings, strict=True)
+    return MeasuredRows(
+        (row for path, one in both for row in with_steps(path, one.rows)),
+        [*map(str, errors), *notes],
+    )
 
 
 def _only_rows(values: object) -> Iterator[Measurement]:
@@ -284,7 +280,7 @@ def _only_rows(values: object) -> Iterator[Measurement]:
 
 
 def _several(value: object) -> Iterable[Any]:
-    return [value] if isinstance(value, (str, int)) or not isinstance(value, Iterable) else value
+    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
 
 
 def _matching(path: str | Path) -> Sequence[str | Path]:

@@ -20,12 +20,10 @@ def in_keywords(text: str) -> str:
     """
     if _FLAG.search(text) is None:
         return text
-    from bench.api.calls import in_python  # loads slowly, and few texts name options
+    from bench.api.calls import between, in_python  # loads slowly, and few texts name options
 
-    parts = _COMMANDS.split(_CALLS.sub(_call, text))
-    return "".join(
-        one if at % 2 else in_python(one, _parser("allreduce")) for at, one in enumerate(parts)
-    )
+    text = _CALLS.sub(_call, text)
+    return between(_COMMANDS, text, lambda part: in_python(part, _parser("allreduce")))
 
 
 def _call(command: re.Match[str]) -> str:
@@ -36,13 +34,13 @@ def _call(command: re.Match[str]) -> str:
     parser = _parser(name)
     if parser is None:
         return command[0]
-    given = {}
+    keywords = {}
     for flag, value in zip(words[::2], words[1::2], strict=True):
         keyword = in_python(flag, parser, {} if name == "step" else RENAMED)
-        given[keyword] = value if value.isdigit() else f'"{value}"'
-    first = given.pop("model", '"resnet50"') if name == "step" else f'"{name}"'
+        keywords[keyword] = value if value.isdigit() else f'"{value}"'
+    first = keywords.pop("model", '"resnet50"') if name == "step" else f'"{name}"'
     function = "step" if name == "step" else "run"
-    return f"busbar.{function}({', '.join([first, *(f'{k}={v}' for k, v in given.items())])})"
+    return f"busbar.{function}({', '.join([first, *(f'{k}={v}' for k, v in keywords.items())])})"
 
 
 @cache

@@ -109,7 +109,7 @@ def run(
         raise unknown("collective", str(collective), names())
     if "dry_run" in options:
         raise Unsupported("busbar.run: a dry run prints a plan; use the command with --dry-run")
-    _refuse_both(options, "busbar.run")
+    _check_call(options, progress, "busbar.run")
     more: dict[str, object] = {**options}
     named = {"algorithms": ("algorithm", algorithms), "dtype": ("datatype", dtype)}
     for name, (of_command, value) in {**named, "sizes": ("sizes", sizes)}.items():
@@ -129,13 +129,7 @@ def run(
     with python_names(parser):
         argv = parser.words(more, "busbar.run", _ELSEWHERE)
         several = _launches(
-            lambda words: parse(words, collective),
-            argv,
-            ranks,
-            launcher,
-            out,
-            progress,
-            "busbar.run",
+            lambda words: parse(words, collective), argv, ranks, launcher, out, "busbar.run"
         )
         if functions and several.unknown:
             raise Unsupported(
@@ -188,7 +182,7 @@ def step(
     for name in NOT_STEP:
         if options.get(name):
             raise Unsupported(f"busbar.step has no {name}; use the command busbar step")
-    _refuse_both(options, "busbar.step")
+    _check_call(options, progress, "busbar.step")
     if "list" in (model, update):
         raise Unsupported("busbar.step measures; busbar step --model list lists models")
     more: dict[str, object] = {"update": update, "compute": compute, **options}
@@ -204,12 +198,14 @@ def step(
                 check(step_options, count)
             return step_options
 
-        several = _launches(parsed, argv, ranks, launcher, out, progress, "busbar.step")
+        several = _launches(parsed, argv, ranks, launcher, out, "busbar.step")
         return _measure(_STEPS, several, lambda count, folder: argv, progress)
 
 
-def _refuse_both(options: Mapping[str, object], of: str) -> None:
-    """Raise Unsupported for ``budget`` beside ``iters``."""
+def _check_call(options: Mapping[str, object], progress: object, of: str) -> None:
+    """Raise Unsupported for ``budget`` beside ``iters``, and for ``progress`` that is no bool."""
+    if not (progress is None or isinstance(progress, bool)):
+        raise Unsupported(f"{of}: progress is True, False or None, not {progress!r}")
     if options.get("iters") is not None and options.get("budget") is not None:
         raise Unsupported(f"{of}: budget limits rows without iters; give one of them")
 
@@ -238,7 +234,6 @@ def _launches(
     ranks: int | str | Iterable[int] | None,
     launcher: str | None,
     out: str | Path | Iterable[str | Path] | None,
-    progress: object,
     of: str,
 ) -> _Launches:
     """Check the options for every number of ranks, before anything is started.
@@ -249,8 +244,6 @@ def _launches(
     if out is not None and not isinstance(out, (str, Path, Iterable)):
         raise Unsupported(f"out is a file or several, not {out!r}")
     outs = [_out(one) for one in ([out] if isinstance(out, (str, Path)) else out or ())]
-    if not (progress is None or isinstance(progress, bool)):
-        raise Unsupported(f"{of}: progress is True, False or None, not {progress!r}")
     if launcher is not None and not (isinstance(launcher, str) and launcher.strip()):
         raise Unsupported(f"{of}: launcher is a command line such as 'srun', not {launcher!r}")
     requested: list[object] = [(parsed(argv).threads or core_ranks()) if ranks is None else ranks]

@@ -10,10 +10,10 @@ import numpy as np
 from bench.options.options import Options
 from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import SHARE, beside, buffers, free_memory, pools
-from bench.run.pace import longest
+from bench.run.pace import at_most, longest
 from busbar.host import cores
 from busbar.tables import render_lines
-from busbar.units import format_bytes, format_count, format_duration
+from busbar.units import format_bytes, format_count
 from collectives.execution.lower import lower
 from collectives.schedule.cost import cost
 from collectives.schedule.dtypes import dtype
@@ -43,8 +43,7 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
         f"  {options.iterations} iterations"
         if options.iterations
         else f"  iterations until precise, --budget {options.budget:g} s a row and placement;"
-        f" {format_duration(longest([job], nranks, [pools()] * nranks))} at most in all"
-        + (", more as ranks share cores" if nranks > len(cores()) else "")
+        f" {at_most(longest([job], nranks, [pools()] * nranks), crowded=nranks > len(cores()))}"
     )
     if nranks > _LOWERED:
         yield "# memory: with all scratch that the schedules name, of which they may need less"

@@ -16,7 +16,7 @@ from busbar.host import cores
 from busbar.launchers import by_hand, launched, speaks
 from busbar.process import serve
 from busbar.terminal import print_note
-from busbar.units import format_count, format_duration
+from busbar.units import format_count
 from collectives.schedule import catalogue
 from collectives.schedule.catalogue import collectives, spec
 
@@ -139,7 +139,7 @@ def _announce(wanted: Sequence[Options]) -> None:
     """
     from bench.run.contenders import RankSetup, build_jobs
     from bench.run.memory import pools
-    from bench.run.pace import longest
+    from bench.run.pace import at_most, longest
     from bench.run.screen import LIMITS_ALL, LONG_S
 
     first = wanted[0]
@@ -156,9 +156,7 @@ def _announce(wanted: Sequence[Options]) -> None:
     if seconds >= LONG_S:
         number = len(first.launch_counts) * first.launches
         crowded = not first.on_hosts and max(filter(None, first.launch_counts)) > len(cores())
-        more = ", more as ranks share cores" if crowded else ""
-        more += "" if first.total else LIMITS_ALL
-        most = f"{format_duration(seconds)} at most in all{more}"
+        most = at_most(seconds, crowded=crowded) + ("" if first.total else LIMITS_ALL)
         print_note(f"{format_count(number, 'launch')}, {most}")
 
 

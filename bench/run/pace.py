@@ -10,6 +10,7 @@ from bench.options.arrival import ArrivalPattern
 from bench.options.options import Options
 from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import Need, Pool, Room, beside, buffers, lack
+from busbar.units import format_duration
 from collectives.execution.world import World
 from collectives.schedule.dtypes import dtype
 from reports.records.measurement import grouped
@@ -22,6 +23,12 @@ PER_BYTE_S = 5.0 / 2**30
 # Seconds more with --energy: a row goes on until its energy can be measured.
 ENERGY_S = 2.5
 _FADES = 0.8
+
+
+def at_most(seconds: float, *, crowded: bool) -> str:
+    """The most that a plan takes, in words; ``crowded``: ranks share cores, which is not in it."""
+    more = ", more as ranks share cores" if crowded else ""
+    return f"{format_duration(seconds)} at most in all{more}"
 
 
 def longest(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> float:

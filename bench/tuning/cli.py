@@ -112,13 +112,12 @@ class TuneCommand(Command):
                 if wrong := [*self.rest[:1], *unused]:
                     raise Unsupported(f"{wrong[0]}: nothing is measured with --from; see --help")
             series, notes = of_files(measured.records, self.placement)
-            over = self.budget is not None and not measured.interrupted
-            for one in notes[:20]:  # a run whose time is over is ended by a signal
-                print_note(
-                    one.replace(f"{BY_SIGNAL} SIGINT", "its share of --budget was over")
-                    if over
-                    else one
-                )
+            if self.budget is not None and not measured.interrupted:
+                # A run whose time is over was ended by a signal.
+                by_signal, why = f"{BY_SIGNAL} SIGINT", "its share of --budget was over"
+                notes = [one.replace(by_signal, why) for one in notes]
+            for one in notes[:20]:
+                print_note(one)
             rules = tune(series, self.default, self.noise)
         files = _files(self, rules, interrupted=bool(measured.interrupted))
         for path, data in files:
@@ -167,7 +166,7 @@ def _collectives(options: TuneCommand) -> list[str]:
 
 
 def _check_out(path: Path) -> None:
-    """Raise Unsupported if a file is there that is none of ours, or if no file can be there."""
+    """Raise Unsupported for a folder, and for a file with other content than tuning rules."""
     if path.is_dir():
         raise Unsupported(f"--out {path}: is a folder; name a file, such as {path / TUNING}")
     if has_content(path) and not special(path):
@@ -183,7 +182,9 @@ def _files(
     """Make all files before the first is written. Raises Unsupported if one cannot be made."""
     runs = [str(path) for path in options.runs]
     about: dict[str, object] = {"runs": runs, "fit": str(options.from_model or "")}
-    files = [(options.out, dump(rules, about | ({"interrupted": True} if interrupted else {})))]
+    if interrupted:
+        about["interrupted"] = True
+    files = [(options.out, dump(rules, about))]
     if options.open_mpi_rules is not None:
         own = _own(rules, ("mpi/library", "mpi"))
         files.append((options.open_mpi_rules, rules_file(own)))

@@ -136,7 +136,7 @@ class Algorithm:
 
 #: The most bytes of a file.
 MOST_BYTES = 256 * 2**20
-#: The most steps of a file; a proof of so many takes minutes.
+#: The most steps that a file may have. The proof of such a file takes minutes.
 MOST_STEPS = 1_000_000
 #: The most GPUs of a file that is read or written.
 MOST_GPUS = 4096

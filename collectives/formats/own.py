@@ -23,7 +23,8 @@ from collectives.schedule.spec import Collective
 
 # The most chunks of a vector, and the most chunks that a step moves or all ranks' scratch has.
 _MOST_CHUNKS, _MOST_MOVED = 1 << 20, 1 << 26
-# The most steps, and the most moves in all of them: half of what MSCCL needs for a move.
+# The most steps, and the most moves in all steps together. MSCCL has two steps for a move, a send
+# and a receive.
 _MOST_MOVES = MOST_STEPS // 2
 _Number = Annotated[int, Meta(ge=0, le=_MOST_CHUNKS)]
 # Sender, receiver, buffer and first chunk read, buffer and first chunk written, chunks, 1 to add.

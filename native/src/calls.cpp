@@ -42,7 +42,7 @@ public:
     CallList(
         std::vector<MpiCall> list, std::vector<int> parts, void* barrier, std::uint64_t comm,
         const Watch* watch, std::function<bool()> interrupted)
-        : list_(with_end(std::move(list))),
+        : list_(prepared(std::move(list))),
           parts_(std::move(parts)),
           barrier_(barrier),
           comm_(handle(comm)),
@@ -92,8 +92,9 @@ protected:
     }
 
 private:
-    // The end is a call of no shape: a pointer need not be compared with an end, too.
-    static std::vector<MpiCall> with_end(std::vector<MpiCall> list) {
+    // The list as `run` needs it. Behind its last call is one of no shape, at which the loop stops. A
+    // put or get that a flush follows has a shape of its own.
+    static std::vector<MpiCall> prepared(std::vector<MpiCall> list) {
         list.emplace_back().shape = Shape::shapes;
         for (std::size_t i = 0; i + 1 < list.size(); ++i)
             if (list[i].shape == Shape::one_sided && list[i + 1].shape == Shape::flush)

@@ -133,7 +133,8 @@ std::unique_ptr<Calls> calls_of(
     Rows<CallRow> rows(table);
     auto list = rows.list<MpiCall>(rows.left(), [&](const CallRow& r) {
         return MpiCall{Shape(r.shape), r.to, address(r.function), address(r.source),
-                       address(r.target), r.sends, r.receives, r.type, r.op, address(r.other), r.from};
+                       address(r.target), r.sends, r.receives, r.type, r.op, address(r.other),
+                       r.from};
     });
     return calls(std::move(list), parts, address(barrier), comm, wide, watch, interrupted);
 }

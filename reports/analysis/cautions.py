@@ -26,6 +26,13 @@ WHY_ABOVE = {
     "c": "caches hold more of the row's memory than of the probes'",
 }
 
+#: The same in short, for the legend of a figure.
+ABOVE_IN_SHORT = {
+    "s": "ranks share cores",
+    "o": "other programs had cores",
+    "c": "caches hold the memory",
+}
+
 _MOST = 1000  # rows that are tested: enough to judge a run, and half a second of work
 _SAID: Mapping[Kind, str] = {
     "few": f"have fewer than {FEWEST} iterations: no interval is known (raise --budget or -n)",
@@ -82,9 +89,7 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
             f"{shared} of {len(timed)} rows are of plans whose work any rank may have carried out:"
             " they need not be times of the algorithm that they name"
         )
-    above = Counter(
-        why_above(r, of_limit(r.time_s, r.limit_s)) for r in timed if r.time_s and r.limit_s
-    )
+    above = Counter(why_above(r, share_of_limit(r) or 0.0) for r in timed)
     for letter, why in WHY_ABOVE.items():
         if above[letter]:
             texts.append(
@@ -101,12 +106,13 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     by_kind = grouped(reasons, lambda one: one[1].kind)
     if few := len(by_kind.pop("few", ())):
         texts.append(f"{few} {of} {_SAID['few']}")
-    found = [(by_kind[kind], said) for kind, said in _SAID.items() if kind in by_kind]
-    if found:
-        first, *others = (f"{len(mine)} {{}}{said}" for mine, said in found)
-        row, worst = max(found[0][0], key=lambda one: one[1].amount)
-        counts = ", ".join([first.format(f"{of} "), *(text.format("") for text in others)])
-        texts.append(f"{counts}; most of all {named(row)}: {worst.text}")
+    kinds = [(by_kind[kind], words) for kind, words in _SAID.items() if kind in by_kind]
+    if kinds:
+        counts = [f"{len(mine)} {words}" for mine, words in kinds[1:]]
+        first, words = kinds[0]
+        row, worst = max(first, key=lambda one: one[1].amount)
+        head = ", ".join([f"{len(first)} {of} {words}", *counts])
+        texts.append(f"{head}; most of all {named(row)}: {worst.text}")
     return texts
 
 

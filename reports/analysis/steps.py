@@ -95,17 +95,17 @@ def fastest(rows: Sequence[Measurement]) -> str:
     if best.step.ends is not None:
         took += f" (95 %: {' to '.join(map(format_seconds, best.step.ends))})"
     times = f"{ratio.value:.3g} times as long a sample"
-    disturbed = mostly_disturbed(rows)
-    if ratio.ends is None or disturbed:
-        why = "no interval of their ratio: measure more steps"
-        if disturbed:
-            why = "other programs used the cores meanwhile"
-        return f"cannot tell whether {name} or {other} takes less time: {name} took {took}; {why}"
-    times += f" ({' to '.join(f'{end:.3g}' for end in ratio.ends)})"
-    if ratio.ends[0] <= 1:
-        text = f"cannot tell whether {name} or {other} takes less time: {name} took {took}"
-        return f"{text}, {other} {times}"
-    return f"{name} takes the least time: {took}; {other} takes {times}"
+    if ratio.ends is not None:
+        times += f" ({' to '.join(f'{end:.3g}' for end in ratio.ends)})"
+    if mostly_disturbed(rows):
+        why = "; other programs used the cores meanwhile"
+    elif ratio.ends is None:
+        why = "; no interval of their ratio: measure more steps"
+    elif ratio.ends[0] <= 1:
+        why = f", {other} {times}"
+    else:
+        return f"{name} takes the least time: {took}; {other} takes {times}"
+    return f"cannot tell whether {name} or {other} takes less time: {name} took {took}{why}"
 
 
 def share_text(value: float) -> str:

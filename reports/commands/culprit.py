@@ -24,8 +24,8 @@ from reports.commands.output import (
     print_table,
     read_all,
 )
-from reports.readers.reading import once, read
-from reports.records.measurement import Reading, grouped
+from reports.readers.reading import read_each
+from reports.records.measurement import grouped
 
 if TYPE_CHECKING:
     from busbar.tables import RenderedTable
@@ -104,17 +104,10 @@ class OutliersCommand(RunOptions, Command):
 
         margin = parse_share(self.margin)
         check_ranks(self.ranks)
-        readings, paths, unread = list[Reading](), list[Path](), list[str]()
-        for path in self.files:
-            try:
-                readings.append(read(path, self.ranks))
-                paths.append(path)
-            except ReportError as error:  # of many hosts' logs this is one more finding
-                unread.append(str(error))
-        readings = once(readings)
-        print_notes(paths, readings)
-        paths = [path for path, one in zip(paths, readings, strict=True) if len(one.rows)]
-        readings = [one for one in readings if len(one.rows)]
+        files = read_each(self.files, self.ranks)
+        print_notes(files.paths, files.readings)
+        paths, readings, errors = files.having_rows()
+        unread = list(map(str, errors))  # of many hosts' logs each is one more finding
         result = outliers([one.rows for one in readings], margin)
         if not result.files:
             for reason in unread:

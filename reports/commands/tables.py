@@ -30,7 +30,7 @@ from reports.commands.output import (
     read_noting,
     wanted,
 )
-from reports.readers.reading import once, read
+from reports.readers.reading import ReadFiles, read_each
 from reports.records.measurement import Measurement, Note, Reading
 
 
@@ -60,27 +60,19 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         """
         return self._tables() if self.format == "table" else self._document()
 
-    def _read(self) -> tuple[list[Path], list[Reading], list[ReportError]]:
-        """The files that can be read, and the errors of the others; also prints notes and errors.
+    def _read(self) -> ReadFiles:
+        """Read the files, and print notes and errors.
 
         Raises ReportError if no file can be read.
         """
         check_ranks(self.ranks)
-        paths, readings, errors = list[Path](), list[Reading](), list[ReportError]()
-        for path in self.files:
-            try:
-                readings.append(read(path, self.ranks))
-                paths.append(path)
-            except ReportError as error:  # the other files are still worth showing
-                errors.append(error)
-        for one in errors if readings else errors[:-1]:
+        files = read_each(self.files, self.ranks)
+        for one in files.errors if files.readings else files.errors[:-1]:
             note(str(one))
-        if not readings:
-            raise errors[-1]
-        readings = once(readings)
-        print_notes(paths, readings, self.quiet)
-        paths = [path for path, one in zip(paths, readings, strict=True) if len(one.rows)]
-        return paths, [one for one in readings if len(one.rows)], errors
+        if not files.readings:
+            raise files.errors[-1]
+        print_notes(files.paths, files.readings, self.quiet)
+        return files.having_rows()
 
     def _document(self) -> int:
         """Print the rows of all files as one text; with rules, as JSON which rows broke them.

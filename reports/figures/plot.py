@@ -17,7 +17,7 @@ import numpy as np
 from busbar.errors import ReportError
 from busbar.files import encode_figure
 from busbar.units import format_seconds, format_size
-from reports.analysis.cautions import share_of_limit, why_above
+from reports.analysis.cautions import ABOVE_IN_SHORT, share_of_limit, why_above
 from reports.analysis.machine import MachinePart, shown
 from reports.analysis.stragglers import Pairs
 from reports.analysis.winners import mostly_disturbed
@@ -46,10 +46,6 @@ MOST_INSIDE = 8
 _WIDE = 20
 
 
-# Why a row is above its limit, in short, by the letters of `why_above`.
-_ABOVE = {"s": "ranks share cores", "o": "other programs had cores", "c": "caches hold the memory"}
-
-
 def _marks(series: Sequence[PlotLine]) -> list[str]:
     """Explanations of the special marks (hollow, asterisk) that occur in a figure."""
     rows = [r for s in series for r in s.rows]
@@ -58,7 +54,7 @@ def _marks(series: Sequence[PlotLine]) -> list[str]:
     return [
         *marks,
         *["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows),
-        *(f"above the limit: {_ABOVE[one]}" for one in letters if one),
+        *(f"above the limit: {ABOVE_IN_SHORT[one]}" for one in letters if one),
     ]
 
 

@@ -18,6 +18,7 @@ from reports.analysis.answer import (
     stretch_table,
     unsure,
 )
+from reports.analysis.cautions import too_disturbed
 from reports.analysis.winners import (
     Cells,
     Stretch,
@@ -67,8 +68,6 @@ def lead(rows: Sequence[Measurement]) -> str:
     most = max(ranks, key=lambda n: (ranks[n], n), default=0)
     shown = [r for r in timed if (r.ranks or 0) == most and not r.worksharing]
     shown = [r for r in shown if r.placement == "out"] or shown
-    from reports.analysis.cautions import too_disturbed  # loads slowly
-
     words = too_disturbed(rows) or (conclusions(shown) or [""])[0]
     what = f"<small>({text(setting(shown[0]))})</small>" if shown else ""
     return f'<p class="lead"><strong>{text(words)}</strong> {what}</p>' if words else ""

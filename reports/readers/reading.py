@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -277,6 +277,31 @@ def once(readings: Sequence[Reading]) -> list[Reading]:
         text = f"{rows} of a launch that {earlier} has, too; a launch counts once"
         notes[part].append(Note(readings[part].rows[0].run.source, 0, text))
     return [Reading(*one) for one in zip(parts, notes, strict=True)] if repeats else list(readings)
+
+
+class ReadFiles(NamedTuple):
+    """Files that could be read, with their readings, and the errors of the others."""
+
+    paths: list[Path]
+    readings: list[Reading]
+    errors: list[ReportError]
+
+    def having_rows(self) -> ReadFiles:
+        """Without the files whose rows all belong to launches that earlier files have."""
+        both = [both for both in zip(self.paths, self.readings, strict=True) if len(both[1].rows)]
+        return self._replace(paths=[path for path, _ in both], readings=[one for _, one in both])
+
+
+def read_each(paths: Iterable[Path | str], ranks: int | None) -> ReadFiles:
+    """Read files and go on past those that cannot be read; a launch counts once (`once`)."""
+    files = ReadFiles([], [], [])
+    for path in map(Path, paths):
+        try:
+            files.readings.append(read(path, ranks))
+            files.paths.append(path)
+        except ReportError as error:
+            files.errors.append(error)
+    return files._replace(readings=once(files.readings))
 
 
 def parse(text: str, source: str = "<text>") -> Reading:

@@ -7,9 +7,10 @@ record of a million rows is read in seconds this way; with one object per row it
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, compress, pairwise
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, overload
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from busbar.statistics import intervals
 from reports.records.cores import energy, memory_clock
-from reports.records.measurement import Measurement, Noise, Record, Run
+from reports.records.measurement import Measurement, Noise, Record, Run, grouped
 
 Floats = NDArray[np.float64]
 Kind = Literal["text", "whole", "count", "real", "truth", "series"]
@@ -554,23 +555,24 @@ def without_repeats(
     start time: the file and the table), and a row of that run has the same `KEYS` and figures.
     Busbar's CSV is one if other parts, earlier or later, have all its rows.
     """
-    known: dict[str, tuple[Run, list[Sequence[Measurement]]]] = {}
+    launches: dict[str, list[tuple[Run, Sequence[Measurement]]]] = {}
     kept: list[Sequence[Measurement]] = []
     repeats: list[Repeat] = []
     for number, part in enumerate(parts):
-        runs = {id(run): run for run in _runs(part)}
-        names = {at: _launch(run) for at, run in runs.items()}
-        suspects = {at: known[name] for at, name in names.items() if name in known}
+        runs = [(_launch(run), run) for run in _runs(part)]
+        earlier = {id(run): launches[name] for name, run in runs if name in launches}
         keep = part
-        if suspects:
-            seen = {at: _seen(run, parts) for at, (run, parts) in suspects.items()}
-            there = [id(r.run) in seen and _FIGURES(r) in seen[id(r.run)] for r in part]
-            for at, (run, _) in suspects.items():
-                count = sum(id(r.run) == at for r, found in zip(part, there, strict=True) if found)
-                repeats += [Repeat(number, run, count)] if count else []
-            keep = _where(part, np.flatnonzero(np.logical_not(there)))
-        for at, name in names.items():
-            known.setdefault(name, (runs[at], []))[1].append(keep)
+        if earlier:  # only then rows are made of columns
+            rows_of = {
+                at: {_FIGURES(row) for run, rows in before for row in rows if row.run is run}
+                for at, before in earlier.items()
+            }
+            repeated = [_FIGURES(row) in rows_of.get(id(row.run), ()) for row in part]
+            counts = Counter(id(row.run) for row in compress(part, repeated))
+            repeats += [Repeat(number, earlier[at][0][0], count) for at, count in counts.items()]
+            keep = _where(part, np.flatnonzero(np.logical_not(repeated)))
+        for name, run in runs:
+            launches.setdefault(name, []).append((run, keep))
         kept.append(keep)
     return kept, repeats + _drop_csv(kept)
 
@@ -597,22 +599,9 @@ def _is_csv(part: Sequence[Measurement]) -> bool:
 def distinct(rows: Iterable[Measurement]) -> list[Measurement]:
     """The rows without repeats: no object twice, and no row of a launch that was read twice."""
     once = list({id(row): row for row in rows}.values())
-    by_run: dict[int, list[Measurement]] = {}
-    for row in once:
-        by_run.setdefault(id(row.run), []).append(row)
-    csv = sum(_is_csv(part) for part in by_run.values())
-    launches = {_launch(part[0].run) for part in by_run.values()}
-    if len(launches) == len(by_run) and csv in (0, len(by_run)):
-        return once
+    by_run = grouped(once, lambda row: id(row.run))
     kept = {id(row) for part in without_repeats(list(by_run.values()))[0] for row in part}
     return [row for row in once if id(row) in kept]
-
-
-def _seen(run: Run, parts: Iterable[Sequence[Measurement]]) -> set[Any]:
-    """The settings and figures of the rows that parts have of a launch."""
-    name = _launch(run)
-    mine = {id(one) for part in parts for one in _runs(part) if _launch(one) == name}
-    return {_FIGURES(row) for part in parts for row in part if id(row.run) in mine}
 
 
 def _runs(rows: Sequence[Measurement]) -> Iterable[Run]:

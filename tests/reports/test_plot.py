@@ -105,7 +105,7 @@ def test_the_distribution_goes_from_none_to_all() -> None:
 
 
 def test_a_figure_says_what_is_doubtful() -> None:
-    """Rule: a disturbed run is told in the title, a point above the limit in the legend."""
+    """Rule: the title says that a run was disturbed, the legend why a point is above the limit."""
     above = [
         changed(one, limit_s=1.2 * (one.out.time_s or 0))
         for one in records(["ring"], [4], [1 << 20])

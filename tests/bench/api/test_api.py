@@ -231,7 +231,7 @@ def test_an_algorithm_is_proven_without_a_run() -> None:
 
 
 def test_a_folder_of_data_hides_no_package(run: Run, tmp_path: Path) -> None:
-    """Rule: a folder called as one of our packages, without ``__init__.py``, is in nobody's way."""
+    """Rule: a folder without ``__init__.py`` may have the name of one of our packages."""
     for name in ("bench", "reports", "topology"):
         (tmp_path / name).mkdir()
     (tmp_path / "reports" / "run.jsonl").write_bytes(to_jsonl(records(["ring"], [2], [1024])))
@@ -502,7 +502,7 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
 
 
 def test_remedies_are_calls_and_keywords() -> None:
-    """Rule: Python is told what to call, with the options that the command would have."""
+    """Rule: a remedy in Python is a call of ours, with the keywords of the command's options."""
     made = flat(records(["ring", "tree"], [2, 4], [64, 4096]))
     rows = MeasuredRows(structs.replace(one, others_share=0.5) for one in made)
     for shown in (rows.answer, str(rows), str(rows.best())):
