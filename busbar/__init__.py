@@ -25,10 +25,17 @@ _DOORS = {
     "ResultTable": "bench.api.results:ResultTable",
     "BestAlgorithm": "bench.api.results:BestAlgorithm",
     "ComparedRow": "bench.api.comparing:ComparedRow",
+    "PredictedTime": "bench.api.predicting:PredictedTime",
+    "SimulatedTime": "bench.api.predicting:SimulatedTime",
+    "MachineMap": "bench.api.machine:MachineMap",
+    "Picked": "bench.api.machine:Picked",
+    "Measurement": "reports.records.measurement:Measurement",
+    "Schedule": "collectives.schedule.schedule:Schedule",
     "BusbarError": "busbar.errors:BusbarError",
 }
 __all__ = [
-    "BestAlgorithm", "BusbarError", "ComparedRow", "MeasuredRows", "ResultTable", "compare", "load",
+    "BestAlgorithm", "BusbarError", "ComparedRow", "MachineMap", "MeasuredRows", "Measurement",
+    "Picked", "PredictedTime", "ResultTable", "Schedule", "SimulatedTime", "compare", "load",
     "pick", "predict", "run", "simulate", "step", "topology", "verify",
 ]  # fmt: skip
 install()

@@ -175,6 +175,7 @@ class Parser(argparse.ArgumentParser):
         self._words: list[str] = []
         self._left: list[str] = []
         self._given: set[str] = set()
+        self._spelled: list[tuple[argparse.Action, list[str]]] = []
         self._groups: dict[tuple[str, str], argparse._ActionsContainer] = {}
         text = "print the version and exit"
         self.add_argument("--version", action=_Version, nargs=0, help=text)
@@ -241,6 +242,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse as argparse does; keeps words that no option takes for the error message."""
         self._words = list(sys.argv[1:] if args is None else args)
+        self._spelled.clear()
         completing(self, self._words)
         own = self._words[: self._words.index("--")] if "--" in self._words else self._words
         for word in own:
@@ -251,6 +253,26 @@ class Parser(argparse.ArgumentParser):
         parsed, self._left = super().parse_known_args(args, namespace)
         self._given = {*vars(parsed)}
         return parsed, self._left
+
+    def spelled(self, without: Iterable[str]) -> list[str]:
+        """The options that were parsed last and are listed in ``--help``, with their values.
+
+        ``without``: long names to leave out; options that take a file or a host are left out, too.
+        """
+        return [
+            word
+            for action, values in self._spelled
+            if action.help != argparse.SUPPRESS
+            and not {*action.option_strings} & {*without}
+            and not str(action.metavar or "").startswith(("FILE", "HOST"))
+            for word in (action.option_strings[0], *values)
+        ]
+
+    def _get_values(self, action: argparse.Action, arg_strings: Any) -> Any:
+        """Convert as argparse does; keeps what was written for `spelled`."""
+        if action.option_strings:
+            self._spelled.append((action, list(arg_strings)))
+        return super()._get_values(action, arg_strings)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Convert as argparse does; the message of a `BusbarError` then names the option."""

@@ -21,6 +21,8 @@ _MANY = 60
 _BESIDE = (0.3, 0.7)
 # The largest correlation that is used: series are too short to tell larger ones apart.
 _MOST_ALIKE = 0.98
+# The lower end of an interval over the median, at least.
+_LOWEST = 1e-4
 
 
 def interval(times: Sequence[float] | Floats) -> tuple[float, float] | None:
@@ -50,7 +52,8 @@ def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
     (Le Boudec 2010; Hoefler, Belli 2015). f values are worth one independent value (`dependence`).
     If h > n, the series is worth fewer than four independent values, and the interval is wider than
     the range of the values. The ends are then h / n times as far from the median as the smallest
-    and the largest value; for the lower end of positive values, on a logarithmic scale.
+    and the largest value; for the lower end of positive values, on a logarithmic scale, and at most
+    a factor of 10⁴ below the median, where it has ceased to mean anything.
     """
     count, n = rows.shape
     if n < _LEAST:
@@ -67,7 +70,8 @@ def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
         high[wider] = middle + times * (high[wider] - middle)
         below, positive = low[wider], low[wider] > 0
         share = np.where(positive, below, 1) / np.where(positive, middle, 1)
-        low[wider] = np.where(positive, middle * share**times, middle - times * (middle - below))
+        share = np.maximum(share**times, _LOWEST)
+        low[wider] = np.where(positive, middle * share, middle - times * (middle - below))
     return low, high, ordered
 
 

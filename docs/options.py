@@ -20,6 +20,7 @@ from bench.cli.main import names
 from bench.options.options import PT2PT, make_parser
 from bench.steps.main import StepCommand
 from busbar import errors
+from busbar.arguments import JoinLists
 from busbar.cli import COMMANDS
 from busbar.commands import Command, CommandTable
 from busbar.process import load
@@ -33,11 +34,15 @@ KEYWORDS_HEAD = '''"""Options as keywords of `busbar.run` and `busbar.step`: ``m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Literal, TypedDict
 
-Value = bool | str | int | float | Sequence[str | int | float]
-"""As the command line has it: ``"64K"``, a number, or several of them."""
+Sizes = int | str | Iterable[int | str]
+"""Bytes, or texts such as ``"64K"``: one, several, or an array."""
+
+DataTypes = str | type | Sequence[str | type]
+"""Element types as the command names them, or numpy's scalar types: one or several."""
 
 Collective = Literal[
     {collectives}
@@ -110,9 +115,7 @@ def keywords() -> str:
     return "".join(
         [
             KEYWORDS_HEAD.format(collectives=collectives),
-            _keywords(
-                "Keywords", map(make_parser, names()), run, ("algorithm", "quiet", "dry_run")
-            ),
+            _keywords("Keywords", map(make_parser, names()), run, ("algorithm", *running.NOT_RUN)),
             _keywords(
                 "StepKeywords",
                 [StepCommand.make_parser()],
@@ -143,7 +146,7 @@ def _keywords(
         if keyword not in own and keyword not in ("help", "version", *without)
     }
     lines = [_help_line(keyword, *one) for keyword, one in known.items()]
-    fields = [f"    {keyword}: {_type(action)}" for keyword, (action, _) in known.items()]
+    fields = [f"    {keyword}: {_type(keyword, action)}" for keyword, (action, _) in known.items()]
     return _CLASS.format(
         name=name, function=function.__name__, options="\n".join(lines), fields="\n".join(fields)
     )
@@ -158,11 +161,27 @@ def _help_line(keyword: str, action: argparse.Action, parser: argparse.ArgumentP
     )
 
 
-def _type(action: argparse.Action) -> str:
+# The types of values, by what `--help` calls them; others are texts.
+_TYPES = {
+    "FILE": "str | Path", "SIZE": "int | str", "SECONDS|10m": "float | str", "TIME": "float | str",
+    "N|timed": 'bool | int | Literal["timed"]', "N": "int", "S": "int", "F": "float", "R": "float",
+    "RANK": 'int | Literal["all"]',
+}  # fmt: skip
+_OWN_TYPES = {
+    "arrival": "str | Sequence[str]", "datatype": "DataTypes", "segment": "int | str",
+    "gpus": "int | str | Sequence[int | str]",
+}  # fmt: skip
+
+
+def _type(keyword: str, action: argparse.Action) -> str:
     if action.nargs == 0:
         return "bool"
+    if keyword in _OWN_TYPES:
+        return _OWN_TYPES[keyword]
     if not action.choices:
-        return "Value"
+        kind = _TYPES.get(str(action.metavar).partition(".")[0], "str")
+        many = isinstance(action, (JoinLists, argparse._AppendAction)) or action.nargs == "+"
+        return f"{kind} | Sequence[{kind}]" if many else kind
     choices = ", ".join(f'"{one}"' if isinstance(one, str) else repr(one) for one in action.choices)
     return f"Literal[{choices}]"
 

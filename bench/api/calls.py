@@ -130,8 +130,7 @@ def function_name(function: Callable[..., Schedule], collective: str) -> str:
 
     Raises Unsupported for a function without one, and for the name of an algorithm of Busbar.
     """
-    inner = function.func if isinstance(function, partial) else function
-    name = getattr(function, "__name__", getattr(inner, "__name__", ""))
+    name = _name_of(function)
     if not re.fullmatch(r"\w+", name, re.ASCII):
         raise Unsupported(f"algorithms: {name or function!r} is no name for rows; use def NAME(n)")
     if name in (*algorithms(collective), "library", "worksharing", "nonblocking", "auto", "all"):
@@ -141,23 +140,35 @@ def function_name(function: Callable[..., Schedule], collective: str) -> str:
     return name
 
 
-def build(function: Callable[..., Schedule], collective: str, ranks: int, root: int) -> Schedule:
+def _name_of(function: Callable[..., Schedule]) -> str:
+    inner = function.func if isinstance(function, partial) else function
+    return str(getattr(function, "__name__", getattr(inner, "__name__", "")))
+
+
+def build(
+    function: Callable[..., Schedule],
+    collective: str,
+    ranks: int,
+    root: int,
+    of: str = "algorithms",
+) -> Schedule:
     """The placed schedule that a function makes, proven in every placement of the collective.
 
-    Raises ScheduleError if it is wrong or the function fails, and Unsupported if the function makes
-    none. An error of `busbar.errors` from the function itself is raised as it is.
+    ``of``: the beginning of messages. Raises ScheduleError if it is wrong or the function fails,
+    and Unsupported if the function makes none. An error of `busbar.errors` from the function itself
+    is raised as it is.
     """
-    name, what = function_name(function, collective), spec(collective)
+    name, what = _name_of(function), spec(collective)
     try:
         parameters = inspect.signature(function).parameters
     except ValueError:  # a function in C
-        raise Unsupported(f"algorithms: {name} is no function in Python ({_PAGE})") from None
+        raise Unsupported(f"{of}: {name} is no function in Python ({_PAGE})") from None
     more = {"root": root} if "root" in parameters else {}
     try:
         inspect.signature(function).bind(ranks, **more)
     except TypeError as error:
         raise Unsupported(
-            f"algorithms: {name} cannot be called as {name}({ranks}): {error}; give its parameters"
+            f"{of}: {name} cannot be called as {name}({ranks}): {error}; give its parameters"
             f" values with functools.partial ({_PAGE})"
         ) from None
     try:
@@ -166,18 +177,18 @@ def build(function: Callable[..., Schedule], collective: str, ranks: int, root: 
         raise
     except Exception as error:
         raise ScheduleError(
-            f"algorithms: {name}({ranks}) raised {type(error).__name__}: {error}"
+            f"{of}: {name}({ranks}) raised {type(error).__name__}: {error}"
         ) from error
     if not isinstance(schedule, Schedule):
         kind = type(schedule).__name__
-        raise Unsupported(f"algorithms: {name}({ranks}) returned {kind}, not a Schedule ({_PAGE})")
+        raise Unsupported(f"{of}: {name}({ranks}) returned {kind}, not a Schedule ({_PAGE})")
     if schedule.nranks != ranks:
-        raise Unsupported(f"algorithms: {name}({ranks}) is a schedule for {schedule.nranks} ranks")
+        raise Unsupported(f"{of}: {name}({ranks}) is a schedule for {schedule.nranks} ranks")
     try:
         placed = place(named(schedule, name), what, root)
         return proven(placed, Layout.of(placed, what, root))
     except ScheduleError as error:
-        raise ScheduleError(f"algorithms: {name}({ranks}) is wrong: {error}") from None
+        raise ScheduleError(f"{of}: {name}({ranks}) is wrong: {error}") from None
 
 
 def verify(
@@ -200,7 +211,7 @@ def verify(
             f"busbar.verify: ranks is a number of ranks from 1, or several: {ranks!r}"
         )
     for count in counts:
-        build(function, collective, count, root)
+        build(function, collective, count, root, "busbar.verify")
 
 
 def as_words(

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from bench.api.measured import MeasuredRows, load
 from bench.api.remedies import in_keywords
-from bench.api.results import ResultTable
+from bench.api.results import ResultTable, unit_of
 from busbar.errors import Unsupported
 from reports.analysis.compare import Comparison, Word, compare_runs
 from reports.records.measurement import Measurement
@@ -25,10 +25,11 @@ Rows = MeasuredRows | str | Path | Iterable[Measurement | MeasuredRows | str | P
 class ComparedRow:
     """A row that both sides measured, from `busbar.compare`.
 
-    ``verdict``: of NEW, ``faster``, ``slower``, ``indistinguishable``; ``cannot tell`` with one
-    launch a side; ``untested`` for single figures. ``metric``: what ``base`` and ``new`` are, such
-    as ``time`` in seconds or ``busbw`` in bytes per second. ``change``: new over base;
-    ``change_low``, ``change_high``: its 95 % interval. ``p``: corrected for the number of rows.
+    ``verdict``: of NEW, ``faster``, ``slower``, ``indistinguishable``; ``cannot tell`` if no
+    difference was found and a side has one launch, or the interval is too wide; ``untested`` for
+    single figures. ``metric``: what ``base`` and ``new`` are, such as ``time`` or ``busbw``;
+    ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over base; ``change_low``,
+    ``change_high``: its 95 % interval. ``p``: corrected for the number of rows.
     """
 
     size: int | None
@@ -37,6 +38,7 @@ class ComparedRow:
     algorithm: str
     verdict: Word
     metric: str
+    unit: str
     base: float | None
     new: float | None
     change: float
@@ -107,6 +109,7 @@ def _line(c: Comparison) -> ComparedRow:
         algorithm=row.algorithm or c.row.new.algorithm,
         verdict=c.word,
         metric=c.metric.name,
+        unit=unit_of(c.metric.column),
         base=c.base,
         new=c.new,
         change=c.change,

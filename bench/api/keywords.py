@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Literal, TypedDict
 
-Value = bool | str | int | float | Sequence[str | int | float]
-"""As the command line has it: ``"64K"``, a number, or several of them."""
+Sizes = int | str | Iterable[int | str]
+"""Bytes, or texts such as ``"64K"``: one, several, or an array."""
+
+DataTypes = str | type | Sequence[str | type]
+"""Element types as the command names them, or numpy's scalar types: one or several."""
 
 Collective = Literal[
     "allgather", "allreduce", "alltoall", "alltoallv", "barrier", "broadcast", "gather",
@@ -114,61 +118,61 @@ class Keywords(TypedDict, total=False):
     add_order: Literal["rotated", "rank"]
     affinity: Literal["none", "core", "numa"]
     append: bool
-    arrival: Value
+    arrival: str | Sequence[str]
     average: Literal[0, 1, 2, 3]
     blocks: Literal["all", "16", "32", "64", "128", "256"]
-    budget: Value
+    budget: float | str
     buffers: Literal["host", "device", "staged"]
     cache: Literal["cold", "warm"]
-    check: Value
-    counts: Value
-    cudagraph: Value
-    datatype: Value
+    check: bool | int | Literal["timed"]
+    counts: str | Path
+    cudagraph: int
+    datatype: DataTypes
     details: bool
     energy: bool
-    gpus: Value
+    gpus: int | str | Sequence[int | str]
     graph: Literal["on", "off", "compare"]
-    grid: Value
-    host: Value
-    hostfile: Value
-    in_flight: Value
-    iters: Value
-    launches: Value
+    grid: str
+    host: str | Sequence[str]
+    hostfile: str | Path
+    in_flight: int
+    iters: int
+    launches: int
     layout: Literal["auto", "nccl", "compact"]
     limit: Literal["table", "column", "none"]
-    maxbytes: Value
-    minbytes: Value
+    maxbytes: int | str
+    minbytes: int | str
     mpi_threads: Literal["single", "funneled", "serialized", "multiple"]
-    ngpus: Value
+    ngpus: int
     nonblocking: bool
-    nthreads: Value
-    op: Value
+    nthreads: int
+    op: str | Sequence[str]
     order: Literal["algorithm", "size"]
-    output_file: Value
+    output_file: str | Path
     oversubscribe_gpu: bool
     overwrite: bool
     pattern: Literal["ring", "pairs"]
     per_iter_timing: Literal[0, 1]
     per_rank: bool
     placement: Literal["out", "in", "both"]
-    root: Value
-    run_cycles: Value
-    seed: Value
-    segment: Value
-    split: Value
-    spread: Value
+    root: int | Literal["all"]
+    run_cycles: int
+    seed: int
+    segment: int | str
+    split: str
+    spread: float
     statistic: Literal["median", "mean"]
-    stepbytes: Value
-    stepfactor: Value
+    stepbytes: int | str
+    stepfactor: float
     sync: Literal["barrier", "window"]
-    threads: Value
-    timeout: Value
+    threads: int
+    timeout: float | str
     timing: Literal["each", "loop"]
-    total: Value
+    total: float | str
     transport: Literal["auto", "inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"]
-    tuning: Value
-    wait_quiet: Value
-    warmup_iters: Value
+    tuning: str | Path
+    wait_quiet: float | str
+    warmup_iters: int
 
 
 class StepKeywords(TypedDict, total=False):
@@ -223,32 +227,32 @@ class StepKeywords(TypedDict, total=False):
 
     affinity: Literal["none", "core", "numa"]
     append: bool
-    batch: Value
-    budget: Value
-    compress: Value
+    batch: int
+    budget: float | str
+    compress: str
     compute_by: Literal["sleep", "burn"]
-    cycle: Value
-    fit: Value
-    fusion: Value
-    host: Value
-    hostfile: Value
-    iters: Value
+    cycle: float | str
+    fit: str | Path
+    fusion: str
+    host: str | Sequence[str]
+    hostfile: str | Path
+    iters: int
     mpi_threads: Literal["single", "funneled", "serialized", "multiple"]
     overlap: Literal["on", "off"]
     overwrite: bool
     per_rank: bool
     precision: Literal["fp32", "fp16", "bf16"]
-    problem: Value
-    rate: Value
-    rule: Value
-    scale: Value
-    seed: Value
-    servers: Value
-    straggler: Value
-    threads: Value
-    timeout: Value
-    topology: Value
-    trace: Value
+    problem: str
+    rate: float
+    rule: str
+    scale: float
+    seed: int
+    servers: int
+    straggler: str | Sequence[str]
+    threads: int
+    timeout: float | str
+    topology: str | Path | Sequence[str | Path]
+    trace: str | Path
     transport: Literal["auto", "inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"]
-    tuning: Value
-    warmup_iters: Value
+    tuning: str | Path
+    warmup_iters: int

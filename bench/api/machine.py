@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 
 from busbar.arguments import unknown
-from busbar.errors import Unsupported
+from busbar.errors import BusbarError, Unsupported
 from topology.diagnostics import Finding, check
 from topology.model.topology import Topology
 from topology.placement import text as pick_text
@@ -17,6 +19,24 @@ from topology.sources.gather import gather
 from topology.views import terminal
 
 _WIDTH = 100
+# What options of the commands are called here, for messages.
+_NAMES = {
+    "--from FILE": 'busbar.topology("FILE")',
+    "--from": 'busbar.topology("FILE")',
+    "--busy": "busy=True",
+    "-k": "k",
+}
+_FLAG = re.compile("|".join(rf"(?<!\S){re.escape(flag)}(?!\S)" for flag in _NAMES))
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """A context in which messages of errors have what stands here in place of options."""
+    try:
+        yield
+    except BusbarError as error:
+        error.args = (_FLAG.sub(lambda flag: _NAMES[flag[0]], str(error)),)
+        raise
 
 
 class MachineMap:
@@ -51,8 +71,9 @@ class MachineMap:
         if alternatives < 0:
             raise Unsupported(f"alternatives is a number of sets from 0, not {alternatives!r}")
         named = [exclude] if isinstance(exclude, (str, int)) else exclude
-        pool = available(self.topology, list(map(str, named)), busy)
-        return Picked(ranked(self.topology, k, Objective(objective), pool, alternatives))
+        with _in_python():
+            pool = available(self.topology, list(map(str, named)), busy)
+            return Picked(ranked(self.topology, k, Objective(objective), pool, alternatives))
 
     def __repr__(self) -> str:
         gpus = len(self.topology.gpus)
@@ -110,7 +131,8 @@ def topology(*files: str | Path) -> MachineMap:
 
     If files contradict each other, the first one counts. Raises ProbeError.
     """
-    machine, notes = gather(map(str, files))
+    with _in_python():
+        machine, notes = gather(map(str, files))
     return MachineMap(machine, notes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from itertools import chain
@@ -13,6 +14,8 @@ from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, overload
+
+from msgspec import structs
 
 from bench.api.remedies import in_keywords
 from bench.api.results import BestAlgorithm, ResultTable, with_units
@@ -32,7 +35,7 @@ from reports.readers.frame import frame
 from reports.readers.reading import read_each
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT
-from reports.records.table import distinct, folded
+from reports.records.table import distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
 from reports.tables.scaling import answer, best_lines, disturbance_lines
 from reports.tables.show import texts
@@ -58,7 +61,7 @@ class MeasuredRows(Sequence[Measurement]):
     """
 
     def __init__(
-        self, rows: Iterable[Measurement], notes: Iterable[str] = (), brief: Iterable[str] = ()
+        self, rows: Iterable[Measurement] = (), notes: Iterable[str] = (), brief: Iterable[str] = ()
     ) -> None:
         self.rows = tuple(rows)
         self.notes, self.brief = tuple(map(in_keywords, notes)), tuple(map(in_keywords, brief))
@@ -89,12 +92,14 @@ class MeasuredRows(Sequence[Measurement]):
         )
 
     def __radd__(self, other: Iterable[Measurement] | int) -> MeasuredRows:
-        """The rows of both, also for ``sum(...)``, which begins with 0."""
+        """The rows of both, also for ``sum(...)`` without a start, which begins with 0."""
         return MeasuredRows(() if other == 0 else _only_rows(other)) + self
 
     def __eq__(self, other: object) -> bool:
-        """True for the same rows in the same order; notes do not count."""
-        return self.rows == other.rows if isinstance(other, MeasuredRows) else NotImplemented
+        """True for the same rows in the same order; notes and files do not count."""
+        if not isinstance(other, MeasuredRows):
+            return NotImplemented
+        return list(map(_values, self.rows)) == list(map(_values, other.rows))
 
     def filter(
         self,
@@ -154,12 +159,16 @@ class MeasuredRows(Sequence[Measurement]):
 
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
         bytes). The columns of a result table come first and last, where pandas prints them.
+        ``launch`` numbers the launches from 0, in the order of their first rows.
         Training steps have ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s`` and
         ``samples_per_s`` as well.
         ``attrs["units"]`` maps columns to units.
         """
         table = frame(self.rows)
-        if any(row.step is not None for row in self.rows):
+        table["launch"] = _numbers([launch_name(row.run) for row in self.rows])
+        steps = [row.step is not None for row in self.rows]
+        if any(steps):
+            table.loc[steps, "busbw_bytes_per_s"] = nan
             for name, values in _step_columns(self.rows).items():
                 table[name] = values
         with_units(table)
@@ -277,6 +286,17 @@ def _only_rows(values: object) -> Iterator[Measurement]:
         if not isinstance(value, Measurement):
             raise Unsupported(f"rows are added to rows, not a value of type {type(value).__name__}")
         yield value
+
+
+def _values(row: Measurement) -> Measurement:
+    """A row without the place in a file that it was read from."""
+    return structs.replace(row, run=replace(row.run, source="", number=0, format=""), line=0)
+
+
+def _numbers(names: Sequence[str]) -> list[int]:
+    """Numbers in place of names, from 0 in the order in which they occur."""
+    known = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    return [known[name] for name in names]
 
 
 def _several(value: object) -> Iterable[Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import SupportsIndex
 
 from bench.api.calls import Algorithm, build, function_name, in_python, listed, python_names
+from bench.api.keywords import Sizes
 from bench.api.results import ResultTable
 from busbar.errors import Unsupported
 from busbar.tables import Column, render_lines
@@ -88,7 +89,7 @@ def predict(
     *,
     ranks: int = 8,
     algorithms: Algorithm | Sequence[Algorithm] = "all",
-    sizes: Sequence[int | str] = _SIZES,
+    sizes: Sizes = _SIZES,
     root: int = 0,
     topology: Paths | None = None,
     fit: str | Path | None = None,
@@ -161,7 +162,7 @@ def simulate(
     machine: str,
     ranks: int | None = None,
     algorithms: Algorithm | Sequence[Algorithm] | None = None,
-    sizes: Sequence[int | str] = _SIZES,
+    sizes: Sizes = _SIZES,
     root: int = 0,
     exact: bool = False,
 ) -> ResultTable[SimulatedTime]:
@@ -240,7 +241,7 @@ def _of_name(text: str, collective: str, root: int) -> Callable[[int], Schedule]
     return make
 
 
-def _bytes(sizes: Sequence[int | str], of: str) -> list[int]:
+def _bytes(sizes: Sizes, of: str) -> list[int]:
     texts = str(sizes).split(",") if isinstance(sizes, (str, int)) else list(sizes)
     if not 0 < len(texts) <= _MOST_SIZES:
         raise Unsupported(f"{of}: {len(texts)} sizes; from 1 to {_MOST_SIZES} are possible")

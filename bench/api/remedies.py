@@ -6,7 +6,7 @@ import re
 from argparse import ArgumentParser
 from functools import cache
 
-_OPTIONS = r"(?:\s+--?[A-Za-z][\w-]*\s+[^\s;)]+)+"
+_OPTIONS = r"(?:\s+--?[A-Za-z][\w-]*(?:\s+(?!-)[^\s;)]+)?)+"
 _CALLS = re.compile(rf"\bbusbar\s+([a-z]+)({_OPTIONS})")
 # A command keeps its options; it ends where its clause does.
 _COMMANDS = re.compile(r"(\b(?:busbar(?:\s|\.[a-z]+\()|mpirun\s|python3? )[^;]*)")
@@ -35,12 +35,22 @@ def _call(command: re.Match[str]) -> str:
     if parser is None:
         return command[0]
     keywords = {}
-    for flag, value in zip(words[::2], words[1::2], strict=True):
-        keyword = in_python(flag, parser, {} if name == "step" else RENAMED)
-        keywords[keyword] = value if value.isdigit() else f'"{value}"'
+    for flag, value in zip(words, [*words[1:], "-"], strict=True):
+        if flag.startswith("-"):
+            keyword = in_python(flag, parser, {} if name == "step" else RENAMED)
+            keywords[keyword] = _written(value)
     first = keywords.pop("model", '"resnet50"') if name == "step" else f'"{name}"'
     function = "step" if name == "step" else "run"
     return f"busbar.{function}({', '.join([first, *(f'{k}={v}' for k, v in keywords.items())])})"
+
+
+def _written(value: str) -> str:
+    """An option's value in Python; ``value``: the word behind the option, which may be another."""
+    if value.startswith("-"):
+        return "True"
+    if "," in value and ":" not in value:  # exp:5,1 is one value
+        return f"[{', '.join(map(_written, value.split(',')))}]"
+    return value if value.isdigit() else f'"{value}"'
 
 
 @cache

@@ -102,6 +102,11 @@ class ResultTable(Sequence[L], Generic[L]):
         return f"<pre>{escape(self._text)}</pre>"
 
 
+def unit_of(column: str) -> str:
+    """The unit of a column by the ending of its name; empty without one."""
+    return next((unit for end, unit in _UNITS if column.endswith(end)), "")
+
+
 def with_units(table: DataFrame) -> DataFrame:
     """A table with ``algbw`` and ``busbw`` in GB/s, and its units in ``attrs["units"]``."""
     units = {"size": "bytes"}
@@ -110,8 +115,7 @@ def with_units(table: DataFrame) -> DataFrame:
             table.insert(list(table).index(exact), name, table[exact] / 1e9)
             units[name] = "GB/s"
     for column in map(str, table):
-        unit = next((unit for end, unit in _UNITS if column.endswith(end)), None)
-        if unit is not None:
+        if unit := unit_of(column):
             units.setdefault(column, unit)
     table.attrs["units"] = units
     return table

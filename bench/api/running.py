@@ -20,10 +20,11 @@ from bench.api.calls import (
     python_names,
     with_keywords,
 )
-from bench.api.keywords import Collective, Keywords, StepKeywords
+from bench.api.keywords import Collective, DataTypes, Keywords, Sizes, StepKeywords
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
 from bench.cli.ranks import core_ranks
+from bench.cli.start import check_gpus
 from bench.launch.launch import (
     error_messages,
     folder_for_rows,
@@ -57,7 +58,15 @@ _ELSEWHERE = {
     "factor": "stepfactor", "iterations": "iters", "warmup": "warmup_iters", "nranks": "ranks",
     "type": "dtype", "algo": "algorithms",
 }  # fmt: skip
-#: Options of the command that print or draw, or that start no ranks.
+#: Options and commands that print or draw, and what there is in Python.
+NOT_RUN = {
+    "csv": 'give out="FILE.csv", or use rows.frame().to_csv()',
+    "dry_run": "it prints a plan: use the command with --dry-run",
+    "json": 'give out="FILE.jsonl", or use rows.frame()',
+    "plot": "use rows.plot() or rows.figures()",
+    "quiet": "it prints nothing as it is",
+}
+#: The same of the command ``step``, and options that start no ranks.
 NOT_STEP = ("join", "json", "learners", "plot", "sweep")
 
 _ERRORS: Mapping[int, type[BusbarError]] = {
@@ -73,8 +82,8 @@ def run(
     *,
     ranks: int | str | Sequence[int] | None = None,
     algorithms: Algorithm | Sequence[Algorithm] | None = None,
-    sizes: Sequence[int | str] | None = None,
-    dtype: str | Sequence[str] | None = None,
+    sizes: Sizes | None = None,
+    dtype: DataTypes | None = None,
     out: str | Path | Sequence[str | Path] | None = None,
     launcher: str | None = None,
     progress: bool | None = None,
@@ -85,7 +94,8 @@ def run(
     ``ranks``: ranks on this host (default: one for each core), or several counts to measure in
     turn. ``algorithms``: as for ``-A``, and functions of a rank count that return a Schedule, which
     is proven here before anything starts. ``sizes``: bytes, or text such as ``"64K"`` (default: 1
-    MB to 1 GB). ``dtype``: as ``datatype``. ``out``: a file, or several, to write the records to.
+    MB to 1 GB), rounded down to whole elements. ``dtype``: as ``datatype``. ``out``: a file, or
+    several, to write the records to; without one, an interrupt leaves nothing of what was measured.
     ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which must start as many ranks
     as are given. ``progress``: shows a bar in a notebook or on a terminal, unless False. Other
     keywords are the command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``;
@@ -107,8 +117,9 @@ def run(
         raise Unsupported("busbar.run measures one collective; call it for each, and add the rows")
     if collective not in names():
         raise unknown("collective", str(collective), names())
-    if "dry_run" in options:
-        raise Unsupported("busbar.run: a dry run prints a plan; use the command with --dry-run")
+    for name, instead in NOT_RUN.items():
+        if name in options:
+            raise Unsupported(f"busbar.run has no {name}; {instead}")
     _check_call(options, progress, "busbar.run")
     more: dict[str, object] = {**options}
     named = {"algorithms": ("algorithm", algorithms), "dtype": ("datatype", dtype)}
@@ -137,6 +148,8 @@ def run(
             )
         parsed = parse([*argv, "--ranks", str(several.counts[0])], collective)
         root = parsed.root
+        if not several.elsewhere:
+            check_gpus(parsed)
         for count in [] if several.unknown else several.counts:
             if functions:  # their schedules are proven in `as_words`
                 check_rows(spec(collective), parsed, count)

@@ -114,6 +114,13 @@ def _said(world: World, error: BusbarError) -> int:
     return error.exit_status
 
 
+def check_gpus(options: RunOptions) -> None:
+    """Raise Unavailable if the transport of a run needs GPUs, and there is none here."""
+    entry = transports().get(options.transport)
+    if entry is not None and entry.on_gpu:
+        take.visible()
+
+
 def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEEDED) -> int:
     """Run with MPI processes as ranks (with threads for ``auto`` without MPI). Returns the status.
 
@@ -123,9 +130,8 @@ def mpi(first: RunOptions, line: ControlSocket, run_it: Body, needed: str = NEED
     from collectives.execution.mpi.world import MpiWorld
     from collectives.execution.shm.affinity import set_affinity
 
-    entry = transports().get(first.transport)
-    if entry is not None and entry.on_gpu and launched() is None:
-        take.visible()  # raises for missing GPUs before MPI is loaded
+    if launched() is None:
+        check_gpus(first)  # before MPI is loaded
     try:
         library = library_version(load_mpi())
         check_library(library)

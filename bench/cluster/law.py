@@ -5,6 +5,7 @@ Measured on the hosts of one cluster, beside the textbook's law and the simulato
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import signal
@@ -12,7 +13,7 @@ import subprocess
 import tempfile
 import time
 from argparse import SUPPRESS
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from math import isnan, log, nan
@@ -35,7 +36,7 @@ from busbar.arguments import Parser
 from busbar.commands import Command
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import check_figure as checked
-from busbar.files import make_folder
+from busbar.files import make_folder, write_all
 from busbar.files import save_figure as save
 from busbar.options import option, switch
 from busbar.start import python
@@ -56,6 +57,7 @@ from collectives.predict.named import machine_from_ports
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
 from reports.analysis.textbook import ALGORITHMS
+from reports.analysis.winners import is_disturbed
 from reports.readers.reading import read
 from reports.records.measurement import LIBRARY
 from topology.model.measured import matrix
@@ -66,7 +68,8 @@ from topology.sources.gather import gather
 class LawPoint(NamedTuple):
     """A measured time: the median of iterations in seconds, the least and the greatest.
 
-    ``ends``: its 95 % interval as records have it, None for too few iterations.
+    ``ends``: its 95 % interval as records have it, None for too few iterations. ``others``: the
+    share of all cores that other programs used meanwhile, 0 below what counts.
     ``slower``: the median of the slower launch, if there were two. ``law``, ``model``: the
     textbook's and the simulated seconds, nan for the library.
     """
@@ -83,6 +86,7 @@ class LawPoint(NamedTuple):
     law: float = nan
     model: float = nan
     ends: tuple[float, float] | None = None
+    others: float = 0.0
 
 
 class Ports(NamedTuple):
@@ -169,6 +173,7 @@ def exponent(seconds: Mapping[int, float]) -> float | None:
 #: Number of hosts on which ports are measured.
 FIT_HOSTS = 4
 _MAP = "ports.json"
+_SLOWER = "slower"  # a folder in that of the records
 # A row that takes longer is stuck.
 _ROW_S = "600"
 _OVER_MPI = ("--transport", "mpi", "--out")
@@ -335,7 +340,40 @@ def measure(
         note(f"{launch.hosts} hosts, {format_size_argument(size)}, again: {', '.join(disturbed)}")
         again = [name for name in launch.algorithms if name.partition(":")[0] in disturbed]
         part = launch._replace(algorithms=again, least=size, most=size)
-        rows(part, launch.file().replace(".jsonl", f"-{size}.jsonl"))
+        file = launch.file().replace(".jsonl", f"-{size}.jsonl")
+        faster = {(p.algorithm, p.size): p.seconds for p in rows(part, file)}
+        first = {(p.algorithm, p.size): p.seconds for p in points}
+        lost = {key for key, seconds in faster.items() if seconds >= first.get(key, 0.0)}
+        _set_aside(folder, file, lost)
+        _set_aside(folder, launch.file(), faster.keys() - lost)
+
+
+def _set_aside(folder: Path, name: str, slower: Collection[tuple[str, int]]) -> None:
+    """Move rows (algorithm, size) of a file into one of the same name in the folder `_SLOWER`.
+
+    Other work only makes a row slower, so of two launches the faster row counts, also for
+    ``busbar reports``, which reads the files of a folder and not those below it.
+    """
+    if not slower:
+        return
+    kept: list[bytes] = []
+    moved: list[bytes] = []
+    measured = 0
+    for line in (folder / name).read_bytes().splitlines(keepends=True):
+        record = json.loads(line)
+        is_row = "algorithm" in record
+        here = not is_row or (_plain(record["algorithm"]), record["size"]) not in slower
+        measured += is_row and here
+        kept += [line] if here else []
+        moved += [] if is_row and here else [line]
+    aside = folder / _SLOWER / name
+    make_folder(aside.parent)
+    earlier = aside.read_bytes() if aside.exists() else b""
+    write_all([(aside, earlier + b"".join(moved))])
+    if measured:
+        write_all([(folder / name, b"".join(kept))])
+    else:
+        (folder / name).unlink()
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
@@ -398,14 +436,14 @@ def _finishing() -> Iterator[list[int]]:
 
 
 def _records(folder: Path) -> list[Path]:
-    """The files in a folder that have rows of a law."""
-    return [*folder.glob("hosts*.jsonl")]
+    """The files in a folder that have rows of a law, also of those that took longer."""
+    return [*folder.glob("hosts*.jsonl"), *folder.glob(f"{_SLOWER}/hosts*.jsonl")]
 
 
 def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
     """Read a folder: the points, and the map of the ports. Raises ReportError or ProbeError.
 
-    Other work only makes a row slower, so the faster of two launches is the point.
+    The faster of two launches is the point, see `_set_aside`.
     """
     points: dict[tuple[str, str, int, int], LawPoint] = {}
     # The first launches have all algorithms, in the order of the table.
@@ -421,19 +459,24 @@ def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
     return list(points.values()), gather([str(folder / _MAP)])[0]
 
 
+def _plain(algorithm: str) -> str:
+    """The name of an algorithm without its parameters."""
+    return algorithm.partition(":")[0].partition("(")[0]
+
+
 def _points(path: Path) -> list[LawPoint]:
     """The rows of a file, in their order."""
     points = []
     for row in read(path).rows:
         if row.times_s and row.ranks and row.size:
-            name = row.algorithm.partition(":")[0].partition("(")[0]
+            name = _plain(row.algorithm)
             times = row.times_s
             known = None if row.low_s is None or row.high_s is None else (row.low_s, row.high_s)
             range_s = median(times), min(times), max(times)
             wrong, of = row.wrong or 0, row.collective or "allreduce"
-            points.append(
-                LawPoint(name, row.ranks, row.size, *range_s, wrong, collective=of, ends=known)
-            )
+            others = (row.others_share or 0.0) if is_disturbed(row) else 0.0
+            point = LawPoint(name, row.ranks, row.size, *range_s, wrong, collective=of)
+            points.append(point._replace(ends=known, others=others))
     return points
 
 
@@ -473,8 +516,10 @@ def heading(ports: Ports, rate: float) -> str:
 
 
 def notes(rows: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
-    """Lines below the tables: rows that are faster than their law, and those measured twice."""
+    """Lines below the tables: other programs, rows faster than their law, rows measured twice."""
     rounded = _rounded(rows)
+    if beside := _beside(rows):
+        yield f"{beside}: they may have taken longer than alone."
     if fast := [p for p in rounded if p.seconds < _BELOW * p.law]:
         each = ", ".join(f"{_place(p)} {p.seconds / p.law:.2f}" for p in fast)
         yield (
@@ -487,6 +532,15 @@ def notes(rows: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
             f"Measured twice, since iterations differed by more than {100 * (STEADY - 1):.0f} %;"
             f" the table has the faster launch, the other's median, ms: {', '.join(twice)}"
         )
+
+
+def _beside(rows: Sequence[LawPoint]) -> str:
+    """How many rows ran beside other programs, and the most that these took; empty for none."""
+    beside = [row.others for row in rows if row.others]
+    if not beside:
+        return ""
+    most = f"up to {100 * max(beside):.0f} % of all cores"
+    return f"{len(beside)} of {len(rows)} rows ran beside other programs, which took {most}"
 
 
 def _place(row: LawPoint) -> str:
@@ -689,6 +743,7 @@ def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
     axes.set_title(
         f"{rows[0].collective} of {format_size_argument(size)} over ports of"
         f" {format_link_rate(rate)}, measured"
+        + "".join(f"\n{text}" for text in filter(None, [_beside(rows)]))
     )
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
@@ -874,8 +929,9 @@ def _remove(folder: Path) -> None:
     """Remove a folder of a law without rows, and what the law wrote into it."""
     for path in (*_records(folder), folder / _MAP):
         path.unlink(missing_ok=True)
-    with suppress(OSError):
-        folder.rmdir()
+    for place in (folder / _SLOWER, folder):
+        with suppress(OSError):
+            place.rmdir()
 
 
 def _in_model(row: LawPoint) -> bool:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shlex import join
+from typing import TYPE_CHECKING, Any
 
 from bench.options import argument_types as types
 from bench.options.argument_types import Checks, at_least, names
@@ -81,6 +82,13 @@ class Pairing:
 def transport_names() -> tuple[str, ...]:
     """The possible values of ``--transport``."""
     return ("auto", *transports())
+
+
+# Options of where ranks start and of what is kept and shown.
+_NOT_ASKED = (
+    "--ranks", "--append", "--overwrite", "--per-rank", "--quiet", "--details", "--layout",
+    "--dry-run", "--json",
+)  # fmt: skip
 
 
 class RunOptions(OptionGroup):
@@ -175,6 +183,16 @@ class RunOptions(OptionGroup):
     after: Path | None = option("--after")
     # Passed by a run to ranks that another launcher starts: how many ranks there must be.
     expected_ranks: int | None = option("--expected-ranks")
+    #: The words of the options that say what is measured and how, for the record.
+    asked: str = field(default="", compare=False)
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
+        """The options of a command line. Raises Unsupported; see `OptionGroup`."""
+        options = super().parse(argv, parser, **more)
+        words = parser.spelled(_NOT_ASKED)
+        # A path is nobody else's, and without its option the command would be another one.
+        return options if any("/" in word for word in words) else options.replace(asked=join(words))
 
     @property
     def ranks(self) -> int | None:

@@ -69,6 +69,8 @@ class RunSession:
         self._environment = (
             describe(opened.library, world, opened.transport, places) if world.rank == 0 else {}
         )
+        if world.rank == 0 and options.asked:
+            self._environment["options"] = options.asked
         self._watch: Watchdog
 
     def _start_watch(self) -> None:

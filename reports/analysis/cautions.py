@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -9,7 +10,7 @@ from typing import TypeVar
 
 from busbar.units import format_size
 from reports.analysis.winners import MUCH, is_disturbed, mostly_disturbed
-from reports.records.cores import marked, oversubscription
+from reports.records.cores import is_emulated, marked, oversubscription
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import TESTS, named
 from reports.statistics.quantities import BEYOND_LIMIT, of_limit
@@ -33,6 +34,8 @@ ABOVE_IN_SHORT = {
     "c": "caches hold the memory",
 }
 
+# Options as a record has them: it may come from anywhere, and its command is meant for a shell.
+_OPTIONS = re.compile(r"-[\w ,.:=+%-]{1,1000}", re.ASCII)
 _MOST = 1000  # rows that are tested: enough to judge a run, and half a second of work
 _SAID: Mapping[Kind, str] = {
     "few": f"have fewer than {FEWEST} iterations: no interval is known (raise --budget or -n)",
@@ -138,7 +141,7 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     command = command_of(timed)
-    if command and timed[0].step is None:
+    if command and timed[0].step is None and "--wait-quiet" not in command:
         command += " --wait-quiet 10m"
     return (
         "too disturbed to compare algorithms: other programs took up to"
@@ -148,14 +151,20 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
 
 
 def command_of(rows: Sequence[Measurement]) -> str:
-    """The command that measures the first row's collective again: algorithms, sizes and types.
+    """The command that measures the first row's collective again; empty if `busbar` did not.
 
-    Of training steps: model, compute and updates. Empty if `busbar` did not measure the rows.
-    Options of which rows say nothing, such as ``--budget``, are not in it.
+    It has the options that the run recorded. Without those, or where rows of several commands are
+    together, it has what the rows say: algorithms, sizes and types, or of training steps model,
+    compute and updates. Empty for hosts that were emulated, whose command is another one.
     """
     first = rows[0]
-    if not first.run.format.startswith("busbar"):
+    if not first.run.format.startswith("busbar") or is_emulated(first.run.environment):
         return ""
+    asked = {str(r.run.environment.get("options", "")) for r in rows}
+    if len(asked) == 1 and _OPTIONS.fullmatch(options := asked.pop()):
+        name = "step" if first.step else _benchmark(first)
+        ranks = ",".join(map(str, sorted({r.ranks for r in rows if r.ranks})))
+        return f"busbar {name} --ranks {ranks} {options}"
     if (step := first.step) is not None:
         updates = ",".join(dict.fromkeys(r.step.update for r in rows if r.step is not None))
         about = f"--model {step.model} --compute {step.compute} --update {updates}"
@@ -163,7 +172,7 @@ def command_of(rows: Sequence[Measurement]) -> str:
     mine = [r for r in rows if r.collective == first.collective]
     names = ",".join(dict.fromkeys(r.algorithm for r in mine))
     ranks = ",".join(map(str, sorted({r.ranks for r in mine if r.ranks})))
-    words = [f"busbar {'pt2pt' if first.collective in TESTS else first.collective}"]
+    words = [f"busbar {_benchmark(first)}"]
     words += [f"--ranks {ranks} -A {names}", *_sizes_of(mine)]
     types, ops, places = ({getattr(r, n) for r in mine} for n in ("dtype", "op", "placement"))
     if first.collective not in TESTS:
@@ -171,6 +180,10 @@ def command_of(rows: Sequence[Measurement]) -> str:
         words += [] if ops <= {"sum", "", "none"} else [f"-o {','.join(sorted(ops))}"]
         words += [f"--placement {first.placement}"] if len(places) == 1 else []
     return " ".join(words)
+
+
+def _benchmark(row: Measurement) -> str:
+    return "pt2pt" if row.collective in TESTS else row.collective
 
 
 def _sizes_of(rows: Sequence[Measurement]) -> list[str]:

@@ -14,10 +14,11 @@ from statistics import mean, median
 from typing import Any, Literal, get_args
 
 from busbar.errors import ReportError
-from busbar.units import format_count
+from busbar.units import format_count, is_open
 from reports.records.cores import per_core_text
 from reports.records.measurement import LIBRARY, Measurement, flat, grouped, level_of
 from reports.records.metrics import Metric, metric_of
+from reports.records.table import launch_name
 from reports.statistics.inference import (
     Samples,
     between_runs,
@@ -55,6 +56,11 @@ class Joined:
     wrong: int = 0
 
     @property
+    def sides(self) -> tuple[Samples, Samples]:
+        """The launches of base and of new."""
+        return self.base_runs, self.new_runs
+
+    @property
     def base_times(self) -> list[float]:
         """All values of base, of all launches."""
         return [t for run in self.base_runs for t in run]
@@ -87,8 +93,9 @@ class Comparison:
     ``p`` is corrected for the number of rows.
 
     ``word``: one of `Word`. ``untested``: a side has single figures only; then ``low``, ``high``,
-    ``p`` and ``effect`` are None. ``cannot tell``: one launch per side; then ``p`` is None, and
-    ``low`` and ``high`` come from the iterations of these launches alone.
+    ``p`` and ``effect`` are None. ``cannot tell``: no difference was found, and a side has one
+    launch or the interval is too wide to show anything (`is_open`). With one launch per side ``p``
+    is None, and ``low`` and ``high`` come from the iterations of these launches alone.
     """
 
     row: Joined
@@ -304,8 +311,7 @@ def single_word(ratio: float, low: float, high: float, p: float, noise: float) -
 def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
     """The verdict on every row, with p corrected (Holm) for the number of rows that can be tested.
 
-    ``noise`` is the least relative difference that counts. With one launch per side the word is
-    ``cannot tell``.
+    ``noise`` is the least relative difference that counts.
     """
     by_place = ((n, launch_test(j.base_runs, j.new_runs, j.within)) for n, j in enumerate(joined))
     tests = {n: p for n, p in by_place if p is not None}
@@ -317,10 +323,12 @@ def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
     ratio = _ratio(j)
     bounds = None if j.within else ratio_interval(j.base_runs, j.new_runs)
     bounds = bounds or between_runs(j.base_runs, j.new_runs, j.within)
-    one_launch_a_side = len(j.base_runs) == len(j.new_runs) == 1
+    one_launch_a_side = all(len(side) == 1 for side in j.sides)
     if bounds is None or (p is None and not one_launch_a_side):
         return Comparison(j, ratio, None, None, None, None, UNTESTED)
-    word: Word = "cannot tell" if p is None else single_word(ratio, *bounds, p, noise)
+    word: Word = CANNOT_TELL if p is None else single_word(ratio, *bounds, p, noise)
+    if word == "indistinguishable" and (is_open(*bounds) or 1 in map(len, j.sides)):
+        word = CANNOT_TELL
     return Comparison(j, ratio, *bounds, p, cliffs_delta(j.base_times, j.new_times), word)
 
 
@@ -340,7 +348,7 @@ _LEVEL = "MPI thread level"
 _RANKS = "ranks"
 _OF_RANKS = ("ranks_per_node", "mapping")
 # Left out: facts that differ in every run, and the thread level, which `_levels` compares by row.
-_OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch", "mpi_threads")
+_OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch", "mpi_threads", "options")
 
 
 @dataclass(frozen=True)
@@ -415,6 +423,9 @@ def compare_runs(
     Raises ReportError if machine or mapping differ and ``anyway`` is not empty, or if no row is
     shared.
     """
+    both = {launch_name(r.run) for r in base} & {launch_name(r.run) for r in new}
+    if both:
+        note(f"BASE and NEW have {format_count(len(both), 'launch')} in common")
     unlike = differences(base, new)
     bare = [not any(r.run.environment for r in side) for side in (base, new)]
     if bare[0] != bare[1]:

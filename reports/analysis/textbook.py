@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import nan, sqrt
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -26,7 +26,6 @@ from busbar.statistics import interval
 from busbar.units import format_count, format_size, format_size_argument
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
-from reports.analysis.cautions import disturbed
 from reports.analysis.compare import samples
 from reports.records.cores import is_emulated, per_core_text
 from reports.records.measurement import Measurement, grouped, listed
@@ -87,10 +86,11 @@ def grown(
 
     ``points``: for each rank count, the times of every run. ``volume``: the bytes through the
     busiest port by the textbook, in units of the size, for a rank count. The interval is the union
-    of two. One is of percentiles over resampled medians
-    (`reports.statistics.inference.drawn_medians`). The other, from three rank counts on, is
-    Student's t on the residuals of the fit, since iterations of one launch do not show how much
-    launches differ.
+    of three. One is of percentiles over resampled medians
+    (`reports.statistics.inference.drawn_medians`). One is of the medians' own intervals
+    (`_of_intervals`), which are wider where levels of time last. The third, from three rank counts
+    on, is Student's t on the residuals of the fit, since iterations of one launch do not show how
+    much launches differ.
     """
     counts = sorted(points)
     if len(counts) < 2:
@@ -102,7 +102,9 @@ def grown(
     )
     volumes = np.log([volume(n) for n in counts])
     exponent, port = float(weights @ times), float(weights @ volumes)
-    bounds = [*_by_iterations([points[n] for n in counts], weights)]
+    runs = [points[n] for n in counts]
+    bounds = [*_by_iterations(runs, weights)]
+    bounds += _of_intervals(runs, weights, exponent) if bounds else []
     if len(counts) > 2:
         left = (times - volumes) - (times - volumes).mean() - (exponent - port) * (x - x.mean())
         error = sqrt(float(left @ left) / (len(counts) - 2) * float(weights @ weights))
@@ -119,6 +121,22 @@ def _by_iterations(points: Sequence[Samples], weights: NDArray[np.float64]) -> S
     random = np.random.default_rng(0)
     drawn = np.log(np.stack([drawn_medians(runs, random) for runs in points]))
     return [float(end) for end in np.quantile(weights @ drawn, [TAIL, 1 - TAIL])]
+
+
+def _of_intervals(
+    points: Sequence[Samples], weights: NDArray[np.float64], exponent: float
+) -> list[float]:
+    """The interval of a weighted sum of logarithms of medians, from the intervals of the medians.
+
+    Distances from the sum add up as squares (method of variance estimates recovery: Zou, Donner,
+    "Construction of confidence limits about effect measures", Statistics in Medicine 27, 2008).
+    """
+    together = [np.concatenate([*map(np.asarray, runs)]) for runs in points]
+    ends = np.log([interval(times) or (nan, nan) for times in together])
+    middles = np.log([[float(np.median(times))] for times in together])
+    below, above = weights * (ends - middles).T
+    down, up = np.minimum(below, above), np.maximum(below, above)
+    return [exponent - sqrt(float(down @ down)), exponent + sqrt(float(up @ up))]
 
 
 #: The headline where it cannot be told whether the law holds.
@@ -142,6 +160,8 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
     ``growths``: one per algorithm, at one size and over the same rank counts; ``rows``: their rows.
     A verdict needs a parameter server (``ps``) and another algorithm; ``lack``: what there is not.
     """
+    from reports.analysis.cautions import disturbed  # not before the first row
+
     if len(growths) < 2 or all(one.algorithm != "ps" for one in growths):
         takes = "It takes a parameter server and a ring, each on the same two rank counts or more"
         return Verdict(NO_VERDICT, f"{takes}{lack and ': '}{lack}.")
@@ -253,13 +273,14 @@ class LawComparison:
 
     ``cells``: times for each algorithm, rank count and size. ``growths``: how each algorithm's time
     grows with the number of ranks P at each size. ``verdict``: on the law; None if nothing was
-    measured. ``notes``: which rows were left out.
+    measured. ``notes``: which rows were left out. ``beside``: which ran beside other programs.
     """
 
     cells: tuple[LawTiming, ...]
     growths: tuple[Growth, ...] = ()
     verdict: Verdict | None = None
     notes: tuple[str, ...] = ()
+    beside: str = ""
 
     def of(
         self, algorithm: str, *, ranks: int | None = None, size: int | None = None
@@ -300,6 +321,8 @@ def compare(
     only if there are no others. Raises ReportError if there is no such row and no rank count or
     size.
     """
+    from reports.analysis.cautions import disturbed  # not before the first row
+
     measured, notes = _measured(rows)
     if rows and not measured:
         raise ReportError(
@@ -325,7 +348,8 @@ def compare(
                 times = _times(rows_at) if rows_at else (None, None, None)
                 cells.append(LawTiming(name, p, size, volume, counted, *times, time, *lines))
     growths = _growths(measured)
-    return LawComparison(tuple(cells), growths, _verdict(measured), tuple(notes))
+    beside = disturbed([row for some in measured.values() for row in some])
+    return LawComparison(tuple(cells), growths, _verdict(measured), tuple(notes), beside)
 
 
 def _measured(rows: Sequence[Measurement]) -> tuple[Measured, list[str]]:
@@ -351,16 +375,9 @@ def _measured(rows: Sequence[Measurement]) -> tuple[Measured, list[str]]:
 
 
 def _best(rows: Sequence[Measurement]) -> list[Measurement]:
-    """The preferred rows of one case: without work sharing, then out of place.
-
-    Of emulated hosts the fastest row: ports have the same rate in every launch, and `busbar cluster
-    law` measures a row again only because other programs disturbed it.
-    """
+    """The preferred rows of one case: without work sharing, then out of place."""
     worth = min((r.worksharing, r.placement != "out") for r in rows)
-    preferred = [r for r in rows if (r.worksharing, r.placement != "out") == worth]
-    if all(is_emulated(r.run.environment) for r in preferred):
-        return [min(preferred, key=lambda r: r.time_s or 0.0)]
-    return preferred
+    return [r for r in rows if (r.worksharing, r.placement != "out") == worth]
 
 
 def _times(rows: Sequence[Measurement]) -> tuple[float | None, float | None, float | None]:

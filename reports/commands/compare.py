@@ -94,8 +94,6 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         left, right = sides(self.files)
         readings = read_all([*left, *right], self.ranks, len(left))
-        if set(map(os.path.realpath, left)) == set(map(os.path.realpath, right)):
-            note("BASE and NEW are the same files")
         base, new = (
             [row for one in side for row in one.rows]
             for side in (readings[: len(left)], readings[len(left) :])

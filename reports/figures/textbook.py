@@ -44,13 +44,13 @@ def picture(comparison: LawComparison, form: str) -> bytes:
     if several_ranks:
         left = drawn[0]
         over_ranks = [comparison.of(name, size=size) for name in ALGORITHMS]
-        _lines(left, over_ranks, lambda c: c.ranks, lambda c: c.over_ranks)
+        _lines(left, over_ranks, lambda c: c.ranks, lambda c: c.over_ranks, "median over P")
         ranks_axis(left, (c.ranks for c in cells), "ranks P")
         left.set_title(f"all-reduce of {format_size(size)} over P", fontsize=10)
     if several_sizes:
         right = drawn[-1]
         over_sizes = [comparison.of(name, ranks=ranks) for name in ALGORITHMS]
-        _lines(right, over_sizes, lambda c: c.size, lambda c: c.over_sizes)
+        _lines(right, over_sizes, lambda c: c.size, lambda c: c.over_sizes, "median over N")
         sizes_axis(right, (c.size for c in cells), "size N (bytes)")
         right.set_title(f"{format_count(ranks, 'rank')} over N", fontsize=10)
     for axes in drawn:
@@ -63,7 +63,7 @@ def picture(comparison: LawComparison, form: str) -> bytes:
     title = "Parameter server and ring against the law"
     if comparison.verdict and comparison.verdict.headline != NO_VERDICT:
         title = comparison.verdict.headline
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle("\n".join(filter(None, (title, comparison.beside))), fontsize=11)
     return encode_figure(figure, form)
 
 
@@ -71,14 +71,17 @@ _X = Callable[[LawTiming], float]
 _Time = Callable[[LawTiming], float | None]
 
 
-def _lines(axes: Axes, curves: Sequence[Sequence[LawTiming]], x: _X, textbook: _Time) -> None:
+def _lines(
+    axes: Axes, curves: Sequence[Sequence[LawTiming]], x: _X, textbook: _Time, of: str
+) -> None:
     """Draw one panel with a curve for each algorithm.
 
-    ``x``: the rank count or size of a measurement, on the axis; ``textbook``: its time by formula.
+    ``x``: the rank count or size of a measurement, on the axis; ``textbook``: its time by formula,
+    at the rate that is ``of`` all rates.
     """
     for cells in curves:
         _measured(axes, cells, x)
-        for style, label, points in _modelled(cells, x, textbook):
+        for style, label, points in _modelled(cells, x, textbook, of):
             name = cells[0].algorithm
             axes.plot(*zip(*points, strict=True), style, color=_COLOURS[name],
             linewidth=_WIDTHS[name] if style == ":" else 1.2,
@@ -89,7 +92,7 @@ _Curve = tuple[str, str, list[tuple[float, float]]]
 """A line's style, what it is, and its points (x, us)."""
 
 
-def _modelled(cells: Sequence[LawTiming], x: _X, textbook: _Time) -> Iterator[_Curve]:
+def _modelled(cells: Sequence[LawTiming], x: _X, textbook: _Time, of: str) -> Iterator[_Curve]:
     predicted = [(x(c), 1e6 * c.predicted) for c in cells if c.predicted]
     if predicted:
         yield ":", "predicted", predicted
@@ -98,7 +101,7 @@ def _modelled(cells: Sequence[LawTiming], x: _X, textbook: _Time) -> Iterator[_C
         first, time = known[0]
         rate = first.volume * first.size / time / 1e9
         points = [(x(c), 1e6 * time) for c, time in known]
-        yield "--", f"{FORMULAS[first.algorithm]} at {rate:.3g} GB/s", points
+        yield "--", f"{FORMULAS[first.algorithm]} at {rate:.3g} GB/s ({of})", points
 
 
 def _measured(axes: Axes, cells: Sequence[LawTiming], x: _X) -> None:

@@ -559,7 +559,7 @@ def without_repeats(
     kept: list[Sequence[Measurement]] = []
     repeats: list[Repeat] = []
     for number, part in enumerate(parts):
-        runs = [(_launch(run), run) for run in _runs(part)]
+        runs = [(launch_name(run), run) for run in _runs(part)]
         earlier = {id(run): launches[name] for name, run in runs if name in launches}
         keep = part
         if earlier:  # only then rows are made of columns
@@ -611,7 +611,7 @@ def _runs(rows: Sequence[Measurement]) -> Iterable[Run]:
     return {id(row.run): row.run for row in rows}.values()
 
 
-def _launch(run: Run) -> str:
+def launch_name(run: Run) -> str:
     """A text that two runs share only if they are one launch."""
     if run.environment.get("started"):
         return json.dumps(run.environment, sort_keys=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -112,23 +113,32 @@ def counts_of(comparisons: Sequence[Comparison]) -> str:
     """The number of rows with each verdict, as ``2 slower, 30 indistinguishable``."""
     words = [c.word for c in comparisons]
     counts = ", ".join(f"{words.count(k)} {k}" for k in WORDS if k in words)
-    return counts + ": one launch a side" * (CANNOT_TELL in words)
+    reasons = (_why_untold(c) for c in comparisons if c.word == CANNOT_TELL)
+    return ": ".join(filter(None, (counts, ", ".join(dict.fromkeys(reasons)))))
+
+
+def _why_untold(c: Comparison) -> str:
+    """Why no verdict on a row is possible."""
+    fewest, most = sorted(map(len, c.row.sides))
+    if fewest > 1:
+        return "the interval is too wide"
+    return "one launch a side" if most == 1 else "one launch on a side"
 
 
 def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") -> str:
-    """Advice, with commands, to measure several launches; empty if no side has one launch only.
+    """Advice, with commands, to measure more launches; empty if every row has a verdict.
 
     ``by``: how to compare the files that they write.
     """
-    if not any(c.word == CANNOT_TELL for c in comparisons):
+    untold = [c for c in comparisons if c.word == CANNOT_TELL]
+    if not untold:
         return ""
     command = command_of([c.row.new for c in comparisons])
-    once = command and f"{command} --launches 5"
-    several = f"launch both several times ({once})" if once else "launch both several times"
-    return (
-        f"What differs from launch to launch is in no iteration of one: {several} and compare"
-        f" {by}, or have them take turns: busbar ab -- A -- B"
-    )
+    once = command and f" ({re.sub(' --launches [0-9]+', '', command)} --launches 5)"
+    why = "What differs from launch to launch is in no iteration of one: launch both several times"
+    if min(len(side) for c in untold for side in c.row.sides) > 1:
+        why = "The intervals are too wide over so few launches: launch both more often"
+    return f"{why}{once} and compare {by}, or have them take turns: busbar ab -- A -- B"
 
 
 def resolution(comparisons: Sequence[Comparison]) -> str:

@@ -317,8 +317,8 @@ def test_a_law_is_measured_and_shown_again(
 ) -> None:
     """The whole command on three hosts; its folder shows the same table without measuring.
 
-    Rule: of rows that were measured twice the faster counts, and the table says the other. What
-    does not run on so many hosts is left out, with the reason.
+    Rule: of rows that were measured twice the faster counts, also for what reads the folder, and
+    the table says the other. What does not run on so many hosts is left out, with the reason.
     """
     monkeypatch.setattr(law, "STEADY", 0.0)
     argv = ["--hosts", "3", "--rate", "1Gbit", "-c", "allgather", "-A", "doubling,ring,library"]
@@ -330,12 +330,15 @@ def test_a_law_is_measured_and_shown_again(
     assert "Measured twice" in first
     assert _law([*argv, "--show"]) == 0
     assert capsys.readouterr().out == first
-    files = sorted(tmp_path.glob("hosts3*"))
-    launches = [[median(row.times_s or ()) for row in read(file).rows] for file in files]
+    faster, slower = (
+        {row.algorithm: median(row.times_s) for row in read(folder).rows}
+        for folder in (tmp_path, tmp_path / "slower")
+    )
     points = saved(tmp_path)[0]
     assert [(p.seconds, p.slower) for p in points] == [
-        (min(pair), max(pair)) for pair in zip(*launches, strict=True)
+        (faster[p.algorithm], slower[p.algorithm]) for p in points
     ]
+    assert len(read(tmp_path).rows) == len(points) and all(faster[n] <= slower[n] for n in slower)
 
 
 def test_the_time_that_is_left_follows_the_rows_that_are_done() -> None:

@@ -230,7 +230,7 @@ def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
     once = [changed(r, times_s=r.every[0].times_s[:1]) for r in noisy(2)]
     path = saved(runs / "once.jsonl", once)
     err = cli("compare", path, "--", path).err
-    assert "BASE and NEW are the same files" in err and "raise --budget or -n" in err
+    assert "BASE and NEW have 1 launch in common" in err and "raise --budget or -n" in err
     log = saved(runs / "bare.jsonl", noisy(2))
     head, *lines = log.read_text().splitlines()
     bare = {**json.loads(head), "environment": {}}
@@ -261,7 +261,10 @@ def test_other_rank_counts_are_named_instead_of_the_mapping(
 def test_launches_far_apart_leave_a_table_to_read(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: an interval of more than a factor of 100 is ``-``, and a verdict is never cut."""
+    """Rule: an interval of more than a factor of 100 is ``-`` and tells nothing, which is said.
+
+    A verdict is never cut.
+    """
     monkeypatch.setenv("COLUMNS", "80")
     sides = [
         [
@@ -271,9 +274,15 @@ def test_launches_far_apart_leave_a_table_to_read(
         for side in "xy"
     ]
     out = cli("compare", *sides[0], "--", *sides[1]).out
-    table = [line.split() for line in out.splitlines() if line.endswith("indistinguishable ")]
-    assert len(table) == 6 and all((line[-2] == "-") == (line[1] == "ring") for line in table), out
-    assert " % to a factor of 100, by the row;" in " ".join(out.split())
+    words = [line.split() for line in out.splitlines()]
+    table = [line for line in words if line[1:2] in (["ring"], ["tree"])]
+    assert len(table) == 6, out
+    for line in table:
+        told = ["-", "cannot", "tell"] if line[1] == "ring" else ["indistinguishable"]
+        assert line[-len(told) :] == told
+    text = " ".join(out.split())
+    assert "The intervals are too wide over so few launches: launch both more often" in text
+    assert text.endswith("3 indistinguishable, 3 cannot tell: the interval is too wide")
 
 
 def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

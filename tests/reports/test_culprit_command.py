@@ -61,7 +61,7 @@ def test_both_kinds_of_evidence_meet(tmp_path: Path) -> None:
 
 
 def test_a_failed_run_fails_the_gate(tmp_path: Path) -> None:
-    """Rule: with --fail wrong elements end the command with 1 and a line, also without a slow host."""
+    """Rule: with --fail wrong elements end with status 1 and a line, also without a slow host."""
     even = _record(tmp_path / "even.jsonl")
     cli("culprit", even, "--fail")
     wrong = [replace(one, wrong=3) for one in read(even).rows]

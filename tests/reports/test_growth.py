@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bench.cluster.launchers import variables
 from bench.run.environment import allowed
+from busbar.statistics import interval
 from reports.analysis.textbook import ALGORITHMS, VOLUMES, LawComparison, compare, grown, total
 from reports.records.cores import is_emulated
 from reports.records.measurement import Placements
@@ -117,6 +118,21 @@ def test_two_counts_and_single_figures() -> None:
     assert _compared(_results(by_port, ["ring"], [4])).growths == ()
 
 
+def test_the_interval_is_as_wide_as_those_of_the_times() -> None:
+    """Rule: levels of time that last widen the exponent's interval as they widen the times' own.
+
+    Of two rank counts of which one has no scatter, it is the other's interval over log(P) alone.
+    """
+    levels = [1.0, 1.3, 1.0, 1.3]
+    points = {2: [[1.0] * 60], 8: [[2.0 * level for level in levels for _ in range(15)]]}
+    found = grown("ring", SIZE, points, lambda p: 1.0)
+    ends = interval(points[8][0])
+    assert found is not None and found.low is not None and found.high is not None
+    assert ends is not None and ends[1] > 1.1 * ends[0]
+    assert found.low <= np.log(ends[0]) / np.log(4) + 1e-9
+    assert found.high >= np.log(ends[1]) / np.log(4) - 1e-9
+
+
 def test_where_the_law_holds_it_is_said() -> None:
     """Rule: each algorithm near its own port's exponent and not the other's: the law holds."""
     for fields in ({}, {"ranks_per_core": 8.0}):  # links may be slower than any core
@@ -198,19 +214,6 @@ def test_a_verdict_that_lacks_rows_names_them_and_their_command() -> None:
         assert found is not None and found.headline == "No verdict on the law"
         unit = "hosts" if known else "ranks"
         assert found.details.endswith(f"ps is missing on 4 {unit}; run {command}.")
-
-
-def test_of_emulated_hosts_the_faster_launch_counts() -> None:
-    """Rule: a row that `cluster law` measured twice has the same time there and in `model`."""
-    emulated = {"hosts": ["host0", "host1"], "variables": allowed(variables({}))}
-    twice = [
-        allreduce("ring", 2, SIZE, [seconds] * 6, environment=known)
-        for known in [emulated]
-        for seconds in (6e-3, 9e-3)
-    ]
-    elsewhere = [changed(row, {"variables": {}}) for row in twice]
-    assert [c.measured for c in _compared(twice).cells] == [6e-3]
-    assert [c.measured for c in _compared(elsewhere).cells] == [7.5e-3]
 
 
 def test_rank_counts_that_share_cores_do_not_blur_those_that_do_not() -> None:

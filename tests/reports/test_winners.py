@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from bench.api.measured import MeasuredRows
+from bench.cluster.launchers import variables
+from bench.run.environment import allowed
 from busbar.errors import ReportError
 from reports.analysis.answer import (
     answers,
@@ -384,6 +386,26 @@ def test_the_command_to_repeat_a_run_has_what_its_rows_say(
         "busbar step --ranks 2 --model toy --compute fixed:1 --update ring"
     )
     assert command_of(rows) == f"busbar allreduce --ranks 2 -A ring {words}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "command"),
+    [
+        ({"options": "-n 20 --nonblocking"}, "busbar allreduce --ranks 2 -n 20 --nonblocking"),
+        ({"options": "-n 20; rm x"}, "busbar allreduce --ranks 2 -A ring -b 1K -e 1K"),
+        ({"options": "$(x)"}, "busbar allreduce --ranks 2 -A ring -b 1K -e 1K"),
+        ({"options": "-n 20", "variables": allowed(variables({}))}, ""),
+    ],
+)
+def test_the_command_to_repeat_a_run_has_the_options_that_it_recorded(
+    environment: Mapping[str, Any], command: str
+) -> None:
+    """Rule: options come from the record, unless a shell would read more than options in them.
+
+    The command on emulated hosts is another one, and not named.
+    """
+    rows = _rows(_result("ring", 2, 1024, _spread(1e-5), environment=environment))
+    assert command_of(rows).removesuffix(" --placement out") == command
 
 
 def test_next_names_algorithms_and_sizes() -> None:

@@ -173,6 +173,8 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"algorithms": _walk, "root": "all"}, "one root; give root=0"),
         ("pt2pt", {}, "busbar pt2pt --out FILE, then busbar.load(FILE)"),
         ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
+        ("allreduce", {"json": True}, "busbar.run has no json; give out="),
+        ("allreduce", {"plot": "x.png"}, "busbar.run has no plot; use rows.plot()"),
         ("all", {}, "measures one collective; call it for each"),
         ("allreduce", {"algorithms": "ring:segments=2"}, "ring has no parameter 'segments'"),
         ("allreduce", {"algorithms": "recursive_doubling", "ranks": [2, 3]}, "a power of two"),
@@ -202,6 +204,10 @@ def test_help_and_types_have_every_option() -> None:
         assert names.keys() <= inspect.signature(function).parameters.keys()
         assert all(f"- ``{name}``: " in (function.__doc__ or "") for name in names)
     assert busbar.MeasuredRows is MeasuredRows and busbar.BusbarError is BusbarError
+    for function in map(busbar.__getattr__, busbar.__all__):
+        if inspect.isfunction(function):
+            made = getattr(get_type_hints(function)["return"], "__name__", "NoneType")
+            assert made == "NoneType" or made in busbar.__all__
 
 
 def test_names_of_options_of_other_programs_stay() -> None:
@@ -217,7 +223,8 @@ def test_names_of_options_of_other_programs_stay() -> None:
 def test_an_algorithm_is_proven_without_a_run() -> None:
     """Rule: `busbar.verify` proves a function for each count of ranks, and names what is wrong."""
     busbar.verify(_walk, ranks=[1, 2, 5])
-    with pytest.raises(ScheduleError, match=r"_half\(3\) is wrong"):
+    busbar.verify(lambda n: _walk(n), ranks=2)
+    with pytest.raises(ScheduleError, match=r"^busbar.verify: _half\(3\) is wrong"):
         busbar.verify(_half, ranks=3)
     with pytest.raises(Unsupported, match="a function of a rank count is proven, not 'ring'"):
         busbar.verify("ring", ranks=2)  # type: ignore[arg-type]
@@ -464,6 +471,7 @@ def test_a_launch_counts_once_however_often_it_is_read(run: Run, tmp_path: Path)
         assert "a launch counts once" in " ".join(rows.notes)
         assert len(set(rows.notes)) == len(rows.notes)
         assert {one.verdict for one in busbar.compare(rows, sides[1])} == {"cannot tell"}
+        assert "BASE and NEW have 1 launch in common" in str(busbar.compare(rows, sides[0]))
     once, again = (busbar.load(sides[0] / name) for name in ("a.jsonl", "b.jsonl"))
     assert len(once + again) == len(once + list(again)) == len(sum([once, again])) == len(once)
     assert busbar.compare(list(once) + list(again), sides[1])[0].verdict == "cannot tell"
@@ -512,7 +520,7 @@ def test_remedies_are_calls_and_keywords() -> None:
     call = ast.parse(called, mode="eval").body
     assert isinstance(call, ast.Call) and ast.literal_eval(call.args[0]) == "allreduce"
     given = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
-    assert given.pop("ranks") == "2,4" and given["algorithms"] == "ring,tree"
+    assert given.pop("ranks") == [2, 4] and given["algorithms"] == ["ring", "tree"]
     commands = {new: old for old, new in calls.RENAMED.items()}
     words = make_parser("allreduce").words(
         {commands.get(str(name), str(name)): value for name, value in given.items()}, "run"
@@ -520,7 +528,7 @@ def test_remedies_are_calls_and_keywords() -> None:
     assert parse([*words, "--ranks", "4"], "allreduce").wait_quiet
     step = "(busbar step --ranks 2 --model toy --compute exp:5,1 --update ring,async)"
     assert in_keywords(step) == (
-        '(busbar.step("toy", ranks=2, compute="exp:5,1", update="ring,async"))'
+        '(busbar.step("toy", ranks=2, compute="exp:5,1", update=["ring", "async"]))'
     )
     for text, said in (
         ("raise --budget or -n; use --sync barrier", "raise budget or iters; use sync barrier"),
@@ -609,6 +617,10 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     assert "NEW against BASE: 1 slower" in shown and shown.splitlines()[-1] in str(compared)
     assert list(busbar.compare(*files).frame()["verdict"]) == ["slower"]
     assert busbar.compare(sides[0][:1], sides[1][:1])[0].verdict == "cannot tell"
+    for few in (sides[0][:1], sides[0][:1] + sides[1][:1]):
+        told = busbar.compare(few, sides[0][1:])
+        assert told[0].verdict == "cannot tell" and told[0].unit == "s"
+    assert str(busbar.compare(*sides[:1], sides[0][:1])).endswith("one launch on a side")
     library, nameless = (
         MeasuredRows(structs.replace(row, algorithm=name) for row in side)
         for side, name in zip(sides, ("library", ""), strict=True)
@@ -690,8 +702,10 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     picked = busbar.pick(2, path)
     assert set(picked.order) == {"GPU0", "GPU1"} and "best 2" in str(picked)
     assert len(picked.alternatives) == 2 and "<pre>" in picked._repr_html_()
-    with pytest.raises(ProbeError, match="4 GPUs wanted, 3"):
+    with pytest.raises(ProbeError, match="4 GPUs wanted, 3 to choose from; k takes 1 to that"):
         busbar.pick(4, path)
+    with pytest.raises(ProbeError, match="busy=True needs NVML"):
+        busbar.pick(2, path, busy=True)
     with pytest.raises(Unsupported, match="no objective"):
         busbar.pick(2, path, objective="rng")
     assert busbar.pick(2, path, exclude=[0]).order == busbar.pick(2, path, exclude="GPU0").order
@@ -773,6 +787,45 @@ class TestListening:
         with launch.show_progress("allreduce", False) as heard:
             heard("busbar: 3 of 24 done, 5 s passed: x\n")
         assert len(shown) == 3
+
+
+def test_frames_tell_launches_apart_and_files_do_not_matter(tmp_path: Path) -> None:
+    """Rule: `launch` numbers launches over all parts; rows are equal whatever file they are of."""
+    pytest.importorskip("pyarrow")
+    parts = []
+    for second in (1, 2):
+        made = records(["ring"], [2], [1 << 20], started=f"2026-11-27T10:00:0{second}")
+        path = tmp_path / f"{second}.jsonl"
+        path.write_bytes(to_jsonl(made))
+        parts.append(busbar.load(path))
+    both = parts[0] + parts[1]
+    per_launch = len(parts[0])
+    assert list(both.frame()["launch"]) == [0] * per_launch + [1] * per_launch
+    copy = tmp_path / "copy.parquet"
+    copy.write_bytes(to_parquet(parts[0]))
+    assert busbar.load(copy) == parts[0] != parts[1]
+    assert sum(parts, MeasuredRows()) == both
+
+
+@pytest.mark.parametrize("times", [[1e-3, 2e-3, 9e-3, 4e-2, 5e-2, 6e-2]])
+def test_a_wide_interval_is_read_again(times: list[float], tmp_path: Path) -> None:
+    """Rule: what a run writes is read: an interval of few values ends where times are possible."""
+    rows = flat([allreduce("ring", 2, 1 << 20, times)])
+    assert rows[0].low_s is not None and rows[0].low_s >= 1e-5 * times[0]
+    path = tmp_path / "x.csv"
+    path.write_bytes(CsvLines().lines(rows))
+    assert len(busbar.load(path)) == len(rows) and not busbar.load(path).notes
+
+
+def test_the_page_is_typed(run: Run, tmp_path: Path) -> None:
+    """Rule: mypy --strict finds nothing in what docs/python.md shows, but for its error."""
+    pytest.importorskip("mypy")
+    shown = doctest.DocTestParser().get_examples((REPO / "docs" / "python.md").read_text())
+    page = tmp_path / "page.py"
+    page.write_text("".join(one.source for one in shown if one.exc_msg is None))
+    words = ["--strict", "--cache-dir", str(REPO / ".mypy_cache"), "--config-file", os.devnull]
+    done = run(sys.executable, "-m", "mypy", *words, str(page), cwd=REPO)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_page_shows_what_a_user_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
