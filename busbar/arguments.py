@@ -307,6 +307,8 @@ class Parser(argparse.ArgumentParser):
         if command:
             rest = [word for word in self._left if word != command]
             meant = f"; options follow the command: {self.prog} {shlex.join([command, *rest])}"
+        elif not meant and (word in ("out", "output") or self._left[:1] == ["-o"]):
+            meant = "; the result is standard output: > FILE keeps it"
         elif self._left and (near := _near(self._left[0], self.commands)):
             meant = f"; did you mean {self.prog} {near[0]}?"
         elif self._left and not wrong:

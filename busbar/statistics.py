@@ -52,8 +52,8 @@ def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
     (Le Boudec 2010; Hoefler, Belli 2015). f values are worth one independent value (`dependence`).
     If h > n, the series is worth fewer than four independent values, and the interval is wider than
     the range of the values. The ends are then h / n times as far from the median as the smallest
-    and the largest value; for the lower end of positive values, on a logarithmic scale, and at most
-    a factor of 10⁴ below the median, where it has ceased to mean anything.
+    and the largest value; for the lower end of positive values, on a logarithmic scale, and no
+    farther below the median than a factor of 10⁴ or the smallest value.
     """
     count, n = rows.shape
     if n < _LEAST:
@@ -70,7 +70,7 @@ def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
         high[wider] = middle + times * (high[wider] - middle)
         below, positive = low[wider], low[wider] > 0
         share = np.where(positive, below, 1) / np.where(positive, middle, 1)
-        share = np.maximum(share**times, _LOWEST)
+        share = np.maximum(share**times, np.minimum(share, _LOWEST))
         low[wider] = np.where(positive, middle * share, middle - times * (middle - below))
     return low, high, ordered
 

@@ -12,7 +12,7 @@ __all__ = ["load"]
 
 
 def load(path: Path | str, ranks: int | None = None) -> DataFrame:
-    """A log of nccl-tests, OSU, IMB or Busbar as a pandas DataFrame; see docs/reports.md.
+    """A log of nccl-tests, OSU, IMB or Busbar as a pandas DataFrame; see docs/logs.md.
 
     ``ranks``: rank count of a log that does not state it. Raises ``busbar.errors.ReportError``.
     """

@@ -120,6 +120,8 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["collectives", "cost", "--colective", "allreduce"], "did you mean --collective?"),
     (["collectives", "show", "ring", "--minbytes", "1"], "arguments: --minbytes 1; see"),
     (["reports", "plot", "RUN", "--topolgy", "x"], "did you mean --topology?"),
+    (["reports", "md", "RUN", "--out", "x.md"], "standard output: > FILE keeps it; see"),
+    (["reports", "md", "RUN", "-o", "x.md"], "standard output: > FILE keeps it; see"),
     (["allreduce", "--ran", "4"], "unrecognized arguments: --ran"),
     (["pt2pt", "--tests", "lat"], "no test 'lat'; did you mean latency?"),
     (["pt2pt", "-A", "ring"], "no transfer 'ring'; there are: two_sided, put, get"),

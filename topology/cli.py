@@ -16,6 +16,7 @@ from busbar.files import write
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.status import FOUND, GOOD
 from busbar.terminal import make_printable, styled_stream
+from busbar.units import format_count
 from topology.commands import TABLE
 from topology.exports import EXPORTS, export
 from topology.model.topology import Topology
@@ -63,7 +64,7 @@ def _gather(options: FileOptions) -> tuple[Topology, tuple[str, ...]]:
     if topology.gaps:
         where, gap = "in the files" if files else "here", topology.gaps[0]
         sys.stderr.write(
-            f"note: {len(topology.gaps)} question(s) without an answer {where}"
+            f"note: {format_count(len(topology.gaps), 'question')} without an answer {where}"
             f" ({make_printable(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
         )
     return topology, notes

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from busbar.errors import Unsupported
 from busbar.files import read_text
-from busbar.units import format_frequency
+from busbar.units import format_count, format_frequency
 from topology.model.rates import pcie, published
 from topology.model.topology import Device, Kind, Level, LinkKind, Topology
 
@@ -523,7 +523,8 @@ def flat(topology: Topology) -> list[Finding]:
     return [
         Finding("hidden-tree", 0.3, tuple(gpu.id for gpu in gpus),
         "every pair is SYS, though GPUs share NUMA nodes",
-                f"{pairs} pair(s) SYS with NUMA affinity {', '.join(sorted(map(str, homes)))}: "
+                f"{format_count(pairs, 'pair')} SYS with NUMA affinity"
+                f" {', '.join(sorted(map(str, homes)))}: "
                 "a virtual machine without the PCIe tree, or firmware that places no slots",
                 "virtual machine: give NCCL the provider's topology (NCCL_TOPO_FILE) or pass the "
                 "tree through; else look for NUMA settings in the BIOS (ACPI SRAT, NPS)")
@@ -656,7 +657,7 @@ def measured(topology: Topology) -> list[Finding]:
     worst = min(findings, key=lambda one: one.rate / one.promised)
     links = {one.link: [o for o in findings if o.link == one.link] for one in findings}
     evidence = "; ".join(
-        f"{link}: {_span(o.rate for o in ones)} measured in {len(ones)} direction(s),"
+        f"{link}: {_span(o.rate for o in ones)} measured in {format_count(len(ones), 'direction')},"
         f" {_span(o.promised for o in ones)} expected{ones[0].guess}"
         for link, ones in links.items()
     )
@@ -767,7 +768,11 @@ def driver_down(
     gpus = [gpu.id for gpu in topology.gpus if gpu.get("vendor") == _NVIDIA]
     if {*_DRIVER} & {*topology.sources} or not (gpus or device_files):
         return []
-    seen = f"{len(gpus)} NVIDIA GPU(s) on the PCI bus" if gpus else f"{min(device_files)} exists"
+    seen = (
+        f"{format_count(len(gpus), 'NVIDIA GPU')} on the PCI bus"
+        if gpus
+        else f"{min(device_files)} exists"
+    )
     return [
         Finding(
             "driver-down",
@@ -791,8 +796,8 @@ def miscounted(topology: Topology, gpus: int | None, nics: int | None) -> list[F
         listed = tuple(gpu for gpu in listed if any(fact.source in driver for fact in gpu.facts))
     findings = []
     for code, what, devices, wanted in (
-        ("gpu-count", "GPU(s)", listed, gpus),
-        ("nic-count", "NIC(s)", topology.nics, nics),
+        ("gpu-count", "GPU", listed, gpus),
+        ("nic-count", "NIC", topology.nics, nics),
     ):
         if wanted is not None and len(devices) != wanted:
             there = ", ".join(device.busid or device.id for device in devices)
@@ -801,7 +806,7 @@ def miscounted(topology: Topology, gpus: int | None, nics: int | None) -> list[F
                     code,
                     1.0,
                     ("machine",),
-                    f"{len(devices)} {what} instead of {wanted}",
+                    f"{format_count(len(devices), what)} instead of {wanted}",
                     f"found: {there or 'none'}",
                     "look for devices that fell off the bus: dmesg (Xid 79), lspci",
                 )
@@ -831,7 +836,7 @@ def contradictions(topology: Topology) -> list[Finding]:
             "sources-contradict",
             0.01,
             tuple(dict.fromkeys(c.subject for c in conflicts)),
-            f"sources disagree on {len(conflicts)} statement(s)",
+            f"sources disagree on {format_count(len(conflicts), 'statement')}",
             evidence,
             "read all sources on this machine at one time; a link's speed may be lower while idle",
         )

@@ -155,7 +155,7 @@ class MeasuredRows(Sequence[Measurement]):
         return folded(self.rows)
 
     def frame(self) -> DataFrame:
-        """The rows as a pandas DataFrame, see docs/reports.md. Raises MissingLibrary.
+        """The rows as a pandas DataFrame, see docs/logs.md. Raises MissingLibrary.
 
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
         bytes). The columns of a result table come first and last, where pandas prints them.

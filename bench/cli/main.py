@@ -196,13 +196,20 @@ def _wanted(collective: str, argv: Sequence[str]) -> tuple[list[Options], list[s
 def _dry(wanted: Sequence[Options]) -> int:
     from bench.cli.dry import dry_run
     from bench.run.contenders import RankSetup, build_jobs
+    from bench.run.memory import pools
+    from bench.run.pace import at_most, longest
 
     sign, first = launched(), wanted[0]
     if first.split is not None:
         raise Unsupported("--dry-run plans one group; leave out --split, and give its --ranks")
     counts = first.launch_counts if sign is None else (sign.size,)
     for nranks in (count or 1 for count in counts):
-        for job in build_jobs(wanted, RankSetup(nranks, first.transport)):
+        jobs = build_jobs(wanted, RankSetup(nranks, first.transport))
+        if len(jobs) > 1 and speaks() and not first.iterations:
+            seconds = longest(jobs, nranks, [pools()] * nranks)
+            most = at_most(seconds, crowded=nranks > len(cores()))
+            print(f"# {format_count(len(jobs), 'collective')}: {most}")
+        for job in jobs:
             if speaks():
                 for chosen in job.chosen:
                     chosen.prove()

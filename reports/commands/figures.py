@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class PlotCommand(MachineOptions, RunOptions, Command):
     """Figures: busbw, latency, iterations, scaling, P x P heat maps, training steps."""
 
-    out: Path | None = option("--out DIR  folder (required), created if it is missing")
+    out: Path | None = option("-o --out DIR  folder (required), created if it is missing")
     format: str = option("--format", "png", choices=FIGURE_FORMS)
 
     def run(self) -> int:
@@ -56,7 +56,7 @@ class WarmupCommand(Command):
 
     files: tuple[Path, ...] = option("RUN  our records (.jsonl)", nargs="+", completes=run_files)
     out: Path | None = option(
-        "--out DIR  draw the graphs into this folder, created if it is missing"
+        "-o --out DIR  draw the graphs into this folder, created if it is missing"
     )
     format: str = option("--format", "png", choices=FIGURE_FORMS)
 
@@ -102,7 +102,7 @@ def _draw(folder: Path, form: str, path: Path, series: list[Settling]) -> None:
 class HtmlCommand(MachineOptions, RunOptions, Command):
     """One page for the browser, of one run or several."""
 
-    out: Path = option("--out FILE  file of the page (.html)", required=True)
+    out: Path = option("-o --out FILE  file of the page (.html)", required=True)
     title: str = option("--title  heading of the page", "")
 
     def run(self) -> int:

@@ -45,7 +45,7 @@ class RunOptions(LogOptions):
     """The files that a command reads, and how to read them."""
 
     files: tuple[Path, ...] = option(
-        "RUN",
+        "RUN  a record, another benchmark's log, or a folder of records; - is standard input",
         (),
         lambda text: Path("/dev/stdin" if text == "-" else text),
         nargs="+",

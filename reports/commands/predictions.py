@@ -34,7 +34,7 @@ class ModelCommand(RunOptions, Command):
     maxbytes: str | None = option("-e --maxbytes SIZE  largest size to predict (default 64M)")
     stepfactor: float = option("-f --stepfactor F  factor between sizes", 8.0)
     fit: Path | None = option("--fit FILE  predict with this fit (busbar collectives fit)")
-    out: Path | None = option("--out FILE  draw a figure, .png or .svg")
+    out: Path | None = option("-o --out FILE  draw a figure, .png or .svg")
 
     def run(self) -> int:
         """Print the tables and the verdict, and draw the figure."""

@@ -161,7 +161,7 @@ class ImportCommand(LogOptions, Command):
 
     files: tuple[Path, ...] = option("FILE", nargs="+", completes=run_files)
     format: str = option("--format", "table", choices=("table", "csv", "json", "jsonl"))
-    out: Path | None = option("--out  write into this file: .csv, .json or .jsonl")
+    out: Path | None = option("-o --out FILE  write into this file: .csv, .json or .jsonl")
 
     def run(self) -> int:
         """Write the rows of all files in one format. Returns 2 if a file could not be read."""

@@ -1,4 +1,4 @@
-"""Rows of any source as a pandas DataFrame, with the columns and types of docs/reports.md."""
+"""Rows of any source as a pandas DataFrame, with the columns and types of docs/logs.md."""
 
 from __future__ import annotations
 

@@ -421,7 +421,7 @@ def _ranked(row: Measurement, ranks: int) -> Measurement:
 
 
 def load(path: Path | str, ranks: int | None = None) -> DataFrame:
-    """A log as a DataFrame, one row per placement. Columns and units: docs/reports.md.
+    """A log as a DataFrame, one row per placement. Columns and units: docs/logs.md.
 
     ``frame.attrs["notes"]`` lists what could not be read, or was inferred, as ``file:line: text``.
     Raises ReportError if nothing can be read.

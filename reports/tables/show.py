@@ -242,7 +242,9 @@ def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Rendered
     counts = sorted({len(r.launches_s) for r in rows if r.launches_s})
     if counts:
         several = " or ".join(map(str, counts))
-        notes.append(f"time: the middle of {several} launches' medians; 95 %: over launches")
+        notes.append(
+            f"time: the geometric mean of {several} launches' medians; 95 %: over launches"
+        )
     return replace(shown, footnote="; ".join(notes))
 
 

@@ -289,4 +289,4 @@ def test_check_counts_devices(report: str, capsys: pytest.CaptureFixture[str]) -
     assert topology_main(["check", "--json", "--gpus", "7", report]) == status
     assert json.loads(capsys.readouterr().out) == before
     assert topology_main(["check", "--json", "--gpus", "8", report]) == 1
-    assert json.loads(capsys.readouterr().out)[0]["summary"] == "7 GPU(s) instead of 8"
+    assert json.loads(capsys.readouterr().out)[0]["summary"] == "7 GPUs instead of 8"

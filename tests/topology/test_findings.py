@@ -243,7 +243,7 @@ def test_measured_below_the_class_of_the_link(facts: Facts, model: str, codes: s
     found = check(_machine({}, {}, pairs=pairs, model=model))
     assert {f.code for f in found} == codes
     for one in found:
-        assert "GB/s measured in 2 direction(s)" in one.evidence and "expected" in one.evidence
+        assert "GB/s measured in 2 directions" in one.evidence and "expected" in one.evidence
 
 
 @pytest.mark.parametrize("stated", [True, False])
@@ -364,5 +364,5 @@ def test_another_number_of_devices_is_a_finding() -> None:
     lost = merge([driver, sysfs.parse(texts.SYSFS.replace("83:00.0", "84:00.0"))])
     assert len(lost.gpus) == 3
     (finding,) = miscounted(lost, 3, None)
-    assert finding.summary == "2 GPU(s) instead of 3"
+    assert finding.summary == "2 GPUs instead of 3"
     assert finding in check(lost, [finding])

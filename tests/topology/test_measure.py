@@ -300,7 +300,7 @@ def test_classes_of_gpus_are_the_cells_of_the_matrix() -> None:
         "PHB": 2,
     }
     shown = view.text(topology)
-    assert "NV2: 1 directed pair(s), median 40.00 GB/s" in shown
+    assert "NV2: 1 directed pair, median 40.00 GB/s" in shown
     assert "link rates promise 12.00, 88 % reached" in shown
 
 

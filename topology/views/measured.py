@@ -6,7 +6,7 @@ from statistics import median
 
 from busbar.tables import Column, render_lines
 from busbar.terminal import make_lines_printable, make_printable
-from busbar.units import two_decimals
+from busbar.units import format_count, two_decimals
 from topology.model.measured import (
     QUANTITIES,
     Estimate,
@@ -121,8 +121,8 @@ def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimat
         values = [cells[pair].value * factor for pair in pairs]
         spread = f"{two_decimals(min(values))} to {two_decimals(max(values))}"
         line = (
-            f"  {kind}: {len(pairs)} directed pair(s), median {two_decimals(median(values))} "
-            f"{unit} ({spread})"
+            f"  {kind}: {format_count(len(pairs), 'directed pair')},"
+            f" median {two_decimals(median(values))} {unit} ({spread})"
         )
         promised = [rate for a, b in pairs if (rate := expected(topology, a, b))]
         if promised and name == "bandwidth" and kind != "?":

@@ -16,7 +16,8 @@ def checked_grid(n: int, grid: Sequence[int] | None) -> tuple[int, int]:
         raise Unsupported(f"torus: {n} ranks form no grid but 1x{n}; use ring, or another number")
     if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != n or min(grid) < 1):
         shape = "x".join(map(str, grid))
-        raise Unsupported(f"torus: a {shape} grid does not fit {n} ranks")
+        sides = "x".join(map(str, checked_dims(n, None)))
+        raise Unsupported(f"torus: a {shape} grid does not fit {n} ranks, but {sides} does")
     x, y = checked_dims(n, grid)
     return x, y
 
