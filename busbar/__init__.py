@@ -31,12 +31,16 @@ _DOORS = {
     "Picked": "bench.api.machine:Picked",
     "Measurement": "reports.records.measurement:Measurement",
     "Schedule": "collectives.schedule.schedule:Schedule",
+    "Collective": "bench.api.keywords:Collective",
+    "Keywords": "bench.api.keywords:Keywords",
+    "StepKeywords": "bench.api.keywords:StepKeywords",
     "BusbarError": "busbar.errors:BusbarError",
 }
 __all__ = [
-    "BestAlgorithm", "BusbarError", "ComparedRow", "MachineMap", "MeasuredRows", "Measurement",
-    "Picked", "PredictedTime", "ResultTable", "Schedule", "SimulatedTime", "compare", "load",
-    "pick", "predict", "run", "simulate", "step", "topology", "verify",
+    "BestAlgorithm", "BusbarError", "Collective", "ComparedRow", "Keywords", "MachineMap",
+    "MeasuredRows", "Measurement", "Picked", "PredictedTime", "ResultTable", "Schedule",
+    "SimulatedTime", "StepKeywords", "compare", "load", "pick", "predict", "run", "simulate",
+    "step", "topology", "verify",
 ]  # fmt: skip
 install()
 

@@ -337,7 +337,9 @@ class Parser(argparse.ArgumentParser):
         at = self._words.index(left[0]) if left[0] in self._words else 0
         flag, value = self._words[at - 2 : at] if at > 1 else ("", "")
         action = self._option_string_actions.get(flag)
-        if isinstance(action, JoinLists) or (action and "," in (action.metavar or "")):
+        listed = isinstance(action, JoinLists) or (action and "," in (action.metavar or ""))
+        words = any(word.startswith("-") for word in left) or (sweep and not _SIZE.fullmatch(value))
+        if listed and not words:
             value = value.strip(",")
             between = f", or -b {value} -e {left[-1]} for the sizes between" if sweep else ""
             return f"{flag} {','.join([value, *left])}{between}"

@@ -174,6 +174,10 @@ _OWN_TYPES = {
 
 
 def _type(keyword: str, action: argparse.Action) -> str:
+    return f"{_value(keyword, action)} | None"
+
+
+def _value(keyword: str, action: argparse.Action) -> str:
     if action.nargs == 0:
         return "bool"
     if keyword in _OWN_TYPES:

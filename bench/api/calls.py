@@ -35,7 +35,12 @@ _UNNAMED = (
     (re.compile(r"(?:\w+: )?no algorithm '"), "algorithms"),
     (re.compile("no data type '"), "dtype"),
     (re.compile("no operation '"), "op"),
-    (re.compile(r"(?:'[^']*' is no (?:size|whole number of bytes)|\S+: sizes are bytes)"), "sizes"),
+    (
+        re.compile(
+            r"(?:'[^']*' is no (?:size|whole number of bytes)|\S+: (?:sizes are|a size cannot))"
+        ),
+        "sizes",
+    ),
 )
 
 
@@ -73,19 +78,38 @@ def with_keywords(keywords: type) -> Callable[[F], F]:
 
 @contextmanager
 def python_names(
-    parser: ArgumentParser | None = None, renamed: Mapping[str, str] = RENAMED
+    parser: ArgumentParser | None = None,
+    renamed: Mapping[str, str] = RENAMED,
+    given: Iterable[object] = (),
 ) -> Iterator[None]:
     """A context in which messages of errors have keywords (``minbytes``) in place of flags.
 
-    ``parser``: has the flags; without one, keywords are flags without dashes.
+    ``parser``: has the flags; without one, keywords are flags without dashes. ``given``: the
+    caller's values, which stay as they are.
     """
     try:
         yield
     except BusbarError as error:
-        text = in_python(str(error), parser, renamed)
+        kept = "|".join(map(re.escape, _with_flags(given))) or "(?!)"
+        parts = re.split(f"({kept})", str(error))
+        text = "".join(
+            part if at % 2 else in_python(part, parser, renamed) for at, part in enumerate(parts)
+        )
         keyword = next((name for begin, name in _UNNAMED if begin.match(text)), "")
         error.args = (f"{keyword}: {text}" if keyword else text,)
         raise
+
+
+def _with_flags(values: Iterable[object]) -> list[str]:
+    """The texts in values that a message may quote and that have what looks like a flag."""
+    texts: set[str] = set()
+    for value in values:
+        each = (
+            [value] if isinstance(value, (str, Path)) or not isinstance(value, Iterable) else value
+        )
+        for text in (str(one) for one in (*each, value)):
+            texts |= {text, repr(text), str(Path(text).parent)}
+    return sorted(filter(_FLAGS.search, texts), key=len, reverse=True)
 
 
 def in_python(

@@ -26,9 +26,9 @@ class ComparedRow:
     """A row that both sides measured, from `busbar.compare`.
 
     ``verdict``: of NEW, ``faster``, ``slower``, ``indistinguishable``; ``cannot tell`` if no
-    difference was found and a side has one launch, or the interval is too wide; ``untested`` for
-    single figures. ``metric``: what ``base`` and ``new`` are, such as ``time`` or ``busbw``;
-    ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over base; ``change_low``,
+    difference was found and a side has one launch, or the interval reaches a factor of 2;
+    ``untested`` for single figures. ``metric``: what ``base`` and ``new`` are, such as ``time`` or
+    ``busbw``; ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over base; ``change_low``,
     ``change_high``: its 95 % interval. ``p``: corrected for the number of rows.
     """
 
@@ -67,7 +67,7 @@ def compare(
     left, right = (_rows(side) for side in (base, new))
     texts: list[str] = []
     compared, *_ = compare_runs(left, right, noise, "" if anyway else "anyway=True", texts.append)
-    advice = in_keywords(remedy(compared, 'with busbar.compare("a*.jsonl", "b*.jsonl")'))
+    advice = in_keywords(remedy(compared, "with busbar.compare(base, new)"))
     texts += [advice, resolution(compared), clocks(compared)]
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
     lines += [line for text in texts for line in wrap(text, _WIDTH)]

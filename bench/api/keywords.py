@@ -80,7 +80,7 @@ class Keywords(TypedDict, total=False):
       a size; then tables are printed after the last size, or when the run is interrupted
     - ``output_file``: write nccl-tests' JSON after every row
     - ``oversubscribe_gpu``: let ranks share a GPU, for tests; otherwise this is refused
-    - ``overwrite``: replace the results in the files of out and output_file; without either a
+    - ``overwrite``: replace the results in the files that are written; without append or this a
       file that has results is refused
     - ``pattern``: to the next rank, or between ranks 0-1, 2-3 … (default ring)
     - ``per_iter_timing``: add columns of per-iteration statistics (default 0; per_iter_timing
@@ -115,64 +115,64 @@ class Keywords(TypedDict, total=False):
       the row is steady)
     """
 
-    add_order: Literal["rotated", "rank"]
-    affinity: Literal["none", "core", "numa"]
-    append: bool
-    arrival: str | Sequence[str]
-    average: Literal[0, 1, 2, 3]
-    blocks: Literal["all", "16", "32", "64", "128", "256"]
-    budget: float | str
-    buffers: Literal["host", "device", "staged"]
-    cache: Literal["cold", "warm"]
-    check: bool | int | Literal["timed"]
-    counts: str | Path
-    cudagraph: int
-    datatype: DataTypes
-    details: bool
-    energy: bool
-    gpus: int | str | Sequence[int | str]
-    graph: Literal["on", "off", "compare"]
-    grid: str
-    host: str | Sequence[str]
-    hostfile: str | Path
-    in_flight: int
-    iters: int
-    launches: int
-    layout: Literal["auto", "nccl", "compact"]
-    limit: Literal["table", "column", "none"]
-    maxbytes: int | str
-    minbytes: int | str
-    mpi_threads: Literal["single", "funneled", "serialized", "multiple"]
-    ngpus: int
-    nonblocking: bool
-    nthreads: int
-    op: str | Sequence[str]
-    order: Literal["algorithm", "size"]
-    output_file: str | Path
-    oversubscribe_gpu: bool
-    overwrite: bool
-    pattern: Literal["ring", "pairs"]
-    per_iter_timing: Literal[0, 1]
-    per_rank: bool
-    placement: Literal["out", "in", "both"]
-    root: int | Literal["all"]
-    run_cycles: int
-    seed: int
-    segment: int | str
-    split: str
-    spread: float
-    statistic: Literal["median", "mean"]
-    stepbytes: int | str
-    stepfactor: float
-    sync: Literal["barrier", "window"]
-    threads: int
-    timeout: float | str
-    timing: Literal["each", "loop"]
-    total: float | str
-    transport: Literal["auto", "inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"]
-    tuning: str | Path
-    wait_quiet: float | str
-    warmup_iters: int
+    add_order: Literal["rotated", "rank"] | None
+    affinity: Literal["none", "core", "numa"] | None
+    append: bool | None
+    arrival: str | Sequence[str] | None
+    average: Literal[0, 1, 2, 3] | None
+    blocks: Literal["all", "16", "32", "64", "128", "256"] | None
+    budget: float | str | None
+    buffers: Literal["host", "device", "staged"] | None
+    cache: Literal["cold", "warm"] | None
+    check: bool | int | Literal["timed"] | None
+    counts: str | Path | None
+    cudagraph: int | None
+    datatype: DataTypes | None
+    details: bool | None
+    energy: bool | None
+    gpus: int | str | Sequence[int | str] | None
+    graph: Literal["on", "off", "compare"] | None
+    grid: str | None
+    host: str | Sequence[str] | None
+    hostfile: str | Path | None
+    in_flight: int | None
+    iters: int | None
+    launches: int | None
+    layout: Literal["auto", "nccl", "compact"] | None
+    limit: Literal["table", "column", "none"] | None
+    maxbytes: int | str | None
+    minbytes: int | str | None
+    mpi_threads: Literal["single", "funneled", "serialized", "multiple"] | None
+    ngpus: int | None
+    nonblocking: bool | None
+    nthreads: int | None
+    op: str | Sequence[str] | None
+    order: Literal["algorithm", "size"] | None
+    output_file: str | Path | None
+    oversubscribe_gpu: bool | None
+    overwrite: bool | None
+    pattern: Literal["ring", "pairs"] | None
+    per_iter_timing: Literal[0, 1] | None
+    per_rank: bool | None
+    placement: Literal["out", "in", "both"] | None
+    root: int | Literal["all"] | None
+    run_cycles: int | None
+    seed: int | None
+    segment: int | str | None
+    split: str | None
+    spread: float | None
+    statistic: Literal["median", "mean"] | None
+    stepbytes: int | str | None
+    stepfactor: float | None
+    sync: Literal["barrier", "window"] | None
+    threads: int | None
+    timeout: float | str | None
+    timing: Literal["each", "loop"] | None
+    total: float | str | None
+    transport: Literal["auto", "inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"] | None
+    tuning: str | Path | None
+    wait_quiet: float | str | None
+    warmup_iters: int | None
 
 
 class StepKeywords(TypedDict, total=False):
@@ -200,8 +200,8 @@ class StepKeywords(TypedDict, total=False):
     - ``mpi_threads``: thread level that MPI is started with (default: the lowest that the run
       needs, and multiple where ranks of MPICH share cores)
     - ``overlap``: exchange during the backward pass (default), or after it
-    - ``overwrite``: replace the results in the files of out and -J; without either a file that
-      has results is refused
+    - ``overwrite``: replace the results in the files that are written; without append or this a
+      file that has results is refused
     - ``per_rank``: keep every rank's own times in the records
     - ``precision``: the gradients' type (default fp32)
     - ``problem``: train softmax or network (network:hidden=64:features=32:samples=4096) with real
@@ -225,34 +225,34 @@ class StepKeywords(TypedDict, total=False):
     - ``warmup_iters``: warm-up steps (default 1)
     """
 
-    affinity: Literal["none", "core", "numa"]
-    append: bool
-    batch: int
-    budget: float | str
-    compress: str
-    compute_by: Literal["sleep", "burn"]
-    cycle: float | str
-    fit: str | Path
-    fusion: str
-    host: str | Sequence[str]
-    hostfile: str | Path
-    iters: int
-    mpi_threads: Literal["single", "funneled", "serialized", "multiple"]
-    overlap: Literal["on", "off"]
-    overwrite: bool
-    per_rank: bool
-    precision: Literal["fp32", "fp16", "bf16"]
-    problem: str
-    rate: float
-    rule: str
-    scale: float
-    seed: int
-    servers: int
-    straggler: str | Sequence[str]
-    threads: int
-    timeout: float | str
-    topology: str | Path | Sequence[str | Path]
-    trace: str | Path
-    transport: Literal["auto", "inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"]
-    tuning: str | Path
-    warmup_iters: int
+    affinity: Literal["none", "core", "numa"] | None
+    append: bool | None
+    batch: int | None
+    budget: float | str | None
+    compress: str | None
+    compute_by: Literal["sleep", "burn"] | None
+    cycle: float | str | None
+    fit: str | Path | None
+    fusion: str | None
+    host: str | Sequence[str] | None
+    hostfile: str | Path | None
+    iters: int | None
+    mpi_threads: Literal["single", "funneled", "serialized", "multiple"] | None
+    overlap: Literal["on", "off"] | None
+    overwrite: bool | None
+    per_rank: bool | None
+    precision: Literal["fp32", "fp16", "bf16"] | None
+    problem: str | None
+    rate: float | None
+    rule: str | None
+    scale: float | None
+    seed: int | None
+    servers: int | None
+    straggler: str | Sequence[str] | None
+    threads: int | None
+    timeout: float | str | None
+    topology: str | Path | Sequence[str | Path] | None
+    trace: str | Path | None
+    transport: Literal["auto", "inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"] | None
+    tuning: str | Path | None
+    warmup_iters: int | None

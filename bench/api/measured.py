@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cached_property
 from html import escape
 from itertools import chain
@@ -23,8 +24,9 @@ from busbar.arguments import unknown
 from busbar.errors import MissingFile, MissingLibrary, ReportError, Unsupported
 from busbar.files import FIGURE_FORMS, make_folder, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
+from collectives.schedule.dtypes import canonical
 from reports.analysis.answer import answers, verdict
-from reports.analysis.cautions import warnings_of
+from reports.analysis.cautions import in_brief, warnings_of
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
 from reports.analysis.winners import Winner
@@ -55,16 +57,14 @@ class MeasuredRows(Sequence[Measurement]):
     """Rows in the order in which they were measured, one for each size and placement.
 
     A sequence of `reports.records.measurement.Measurement` (seconds, bytes, bytes per second).
-    ``notes``: remarks of the readers and the run; ``brief``: warnings that the run printed.
+    ``notes``: remarks of the readers and the run.
     ``str()`` gives the tables, the answer and the warnings, as ``busbar reports show`` prints them.
     Remedies name keywords and calls. A notebook shows a plot, too.
     """
 
-    def __init__(
-        self, rows: Iterable[Measurement] = (), notes: Iterable[str] = (), brief: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, rows: Iterable[Measurement] = (), notes: Iterable[str] = ()) -> None:
         self.rows = tuple(rows)
-        self.notes, self.brief = tuple(map(in_keywords, notes)), tuple(map(in_keywords, brief))
+        self.notes = tuple(map(in_keywords, notes))
 
     @overload
     def __getitem__(self, at: int) -> Measurement: ...
@@ -88,7 +88,6 @@ class MeasuredRows(Sequence[Measurement]):
         return MeasuredRows(
             distinct((*self.rows, *more.rows)),
             dict.fromkeys((*self.notes, *more.notes)),
-            (*self.brief, *more.brief),
         )
 
     def __radd__(self, other: Iterable[Measurement] | int) -> MeasuredRows:
@@ -115,21 +114,29 @@ class MeasuredRows(Sequence[Measurement]):
     ) -> MeasuredRows:
         """The rows with these values, one or several each: ``filter(size="64K", ranks=[2, 4])``.
 
-        Raises Unsupported for a size that is none.
+        Raises Unsupported for a size that is none, and for a name that no row has but nearly so.
         """
         sizes = None if size is None else [parse_size(str(one)) for one in _several(size)]
+        counts = None if ranks is None else list(map(int, _several(ranks)))
+        types = None if dtype is None else [canonical(str(one)) for one in _several(dtype)]
         wanted = {
-            "collective": collective, "algorithm": algorithm, "size": sizes, "ranks": ranks,
-            "placement": placement, "transport": transport, "dtype": dtype, "op": op,
+            "collective": collective, "algorithm": algorithm, "size": sizes, "ranks": counts,
+            "placement": placement, "transport": transport, "dtype": types, "op": op,
         }  # fmt: skip
         values = {name: set(_several(one)) for name, one in wanted.items() if one is not None}
+        for name, chosen in values.items():
+            known = {getattr(row, name) for row in self.rows}
+            for one in chosen - known:
+                if isinstance(one, str) and (near := get_close_matches(one, known, 1, 0.7)):
+                    raise unknown(name, one, near, "filter")
         return self._part(
             row for row in self.rows if all(getattr(row, n) in one for n, one in values.items())
         )
 
     def _part(self, rows: Iterable[Measurement]) -> MeasuredRows:
         """Some of the rows. What the run printed is of all of it, and left out."""
-        return MeasuredRows(rows, self.notes)
+        chosen = tuple(rows)
+        return MeasuredRows(chosen, self.notes if chosen else ())
 
     @property
     def wrong(self) -> int:
@@ -146,8 +153,8 @@ class MeasuredRows(Sequence[Measurement]):
         """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
         reasons = Counter(row.skipped for row in self.rows if row.skipped)
         skipped = [f"{format_count(n, 'row')} skipped: {why}" for why, n in reasons.items()]
-        doubts = map(in_keywords, warnings_of(self._together))
-        return list(dict.fromkeys([*self.brief, *skipped, *doubts]))
+        brief, doubts = in_brief(self._together), warnings_of(self._together)
+        return list(dict.fromkeys(map(in_keywords, [*brief, *skipped, *doubts])))
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:
@@ -222,6 +229,8 @@ class MeasuredRows(Sequence[Measurement]):
         return f"<MeasuredRows: {rows}: {what or 'nothing'}>"
 
     def __str__(self) -> str:
+        if not self.rows:
+            return "no rows"
         shown = texts(over_launches(self._together), _WIDTH)
         return "\n".join([*shown, *self._remarks()])
 
@@ -231,6 +240,8 @@ class MeasuredRows(Sequence[Measurement]):
 
     def _repr_html_(self) -> str:
         """Tables by size and algorithm, answer, warnings, and the plot of busbw if there is one."""
+        if not self.rows:
+            return "<p>no rows</p>"
         remarks = f"<pre>{escape(chr(10).join(self._remarks()))}</pre>"
         groups = grouped(self.rows, attrgetter("collective", "dtype", "op", "ranks", "placement"))
         return "".join([*map(_table, groups.values()), remarks, *self._drawn()])

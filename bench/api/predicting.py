@@ -197,7 +197,8 @@ def simulate(
                     algorithm=name,
                     time_s=result.seconds,
                     busbw_bytes_per_s=_busbw(collective, count, size, result.seconds),
-                    **{f"{part}_s": float(value) for part, value in result.parts.items()},
+                    # Differences of equal times may be a little below 0.
+                    **{f"{part}_s": max(0.0, value) for part, value in result.parts.items()},
                     exact=not result.slack,
                     collective=what.name,
                     machine=network.name,

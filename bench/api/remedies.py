@@ -10,6 +10,7 @@ _OPTIONS = r"(?:\s+--?[A-Za-z][\w-]*(?:\s+(?!-)[^\s;)]+)?)+"
 _CALLS = re.compile(rf"\bbusbar\s+([a-z]+)({_OPTIONS})")
 # A command keeps its options; it ends where its clause does.
 _COMMANDS = re.compile(r"(\b(?:busbar(?:\s|\.[a-z]+\()|mpirun\s|python3? )[^;]*)")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z]")
 
 
@@ -50,7 +51,7 @@ def _written(value: str) -> str:
         return "True"
     if "," in value and ":" not in value:  # exp:5,1 is one value
         return f"[{', '.join(map(_written, value.split(',')))}]"
-    return value if value.isdigit() else f'"{value}"'
+    return value if _NUMBER.fullmatch(value) else f'"{value}"'
 
 
 @cache

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +15,11 @@ from typing import NamedTuple
 from msgspec import structs
 
 from bench.api.calls import (
+    RENAMED,
     Algorithm,
     as_words,
     function_name,
+    in_python,
     listed,
     python_names,
     with_keywords,
@@ -137,7 +141,7 @@ def run(
         )
     parser = make_parser(collective)
     _refuse_check(options.get("check"))
-    with python_names(parser):
+    with python_names(parser, given=[*more.values(), out, launcher]):
         argv = parser.words(more, "busbar.run", _ELSEWHERE)
         several = _launches(
             lambda words: parse(words, collective), argv, ranks, launcher, out, "busbar.run"
@@ -164,7 +168,7 @@ def run(
             words = as_words(chosen, collective, count, root or 0, folder)
             return parser.words({**more, "algorithm": words}, "busbar.run")
 
-        return _measure(collective, several, argv_of, progress)
+    return _measure(collective, several, argv_of, progress, parser, RENAMED)
 
 
 @with_keywords(StepKeywords)
@@ -202,7 +206,7 @@ def step(
     if options.get("problem") is None or model != "resnet50":
         more["model"] = model
     parser = StepCommand.make_parser(prog="busbar step")
-    with python_names(parser, {}):
+    with python_names(parser, {}, given=[*more.values(), model, out, launcher]):
         argv = parser.words(more, "busbar.step")
 
         def parsed(words: Sequence[str]) -> StepOptions:
@@ -212,7 +216,7 @@ def step(
             return step_options
 
         several = _launches(parsed, argv, ranks, launcher, out, "busbar.step")
-        return _measure(_STEPS, several, lambda count, folder: argv, progress)
+    return _measure(_STEPS, several, lambda count, folder: argv, progress, parser, {})
 
 
 def _check_call(options: Mapping[str, object], progress: object, of: str) -> None:
@@ -272,7 +276,10 @@ def _launches(
         elsewhere |= options.on_hosts
     if not elsewhere:
         refuse_results(options)
-    fixed = launcher is not None and "{ranks}" not in launcher
+    places = re.findall(r"\{\w*\}", launcher or "")
+    if unknown_places := [one for one in places if one != "{ranks}"]:
+        raise Unsupported(f"{of}: launcher has {unknown_places[0]}; only {{ranks}} is replaced")
+    fixed = launcher is not None and not places
     if fixed and len(counts) > 1:
         raise Unsupported(
             f"{of}: {launcher} starts the same ranks for every count; write {{ranks}} in it"
@@ -297,18 +304,22 @@ def _measure(
     several: _Launches,
     argv_of: Callable[[int, Path], Sequence[str]],
     progress: bool | None,
+    parser: ArgumentParser,
+    renamed: Mapping[str, str],
 ) -> MeasuredRows:
     """Start the launches one after the other, and return the rows of all.
 
     ``name``: of the benchmark. ``argv_of``: the words of its command line for a number of ranks,
-    which may name files that it writes to a folder. Raises as `run` does.
+    which may name files that it writes to a folder. ``parser``, ``renamed``: of the options, for
+    messages of the ranks. Raises as `run` does.
     """
-    outs = several.outs
+    outs, who = several.outs, "the ranks" if several.launcher is None else "the launcher"
     with folder_for_rows(elsewhere=several.elsewhere) as folder:
         rows = folder / "rows.jsonl"
         notes: list[str] = []
         # Schedules of functions are proven here for every count, before anything starts.
-        argv = {count: argv_of(count, folder) for count in several.counts}
+        with python_names(parser, renamed):
+            argv = {count: argv_of(count, folder) for count in several.counts}
         for count in several.counts:
             files = [f"--out={rows}", f"--after={rows}", *(f"--out={one}" for one in outs)]
             title = name if several.unknown else f"{name}, {format_count(count, 'rank')}"
@@ -330,13 +341,15 @@ def _measure(
             if ended.status not in (GOOD, FOUND):
                 # Without a message of ours the status is the launcher's, whose numbers differ.
                 kind = _ERRORS.get(ended.status, RankFailure) if errors else RankFailure
-                message = errors[-1] if errors else f"ended with status {ended.status}"
+                message = f"{who} ended with status {ended.status}"
+                if errors:
+                    message = in_python(errors[-1], parser, renamed)
                 raise kind(message + (_others(ended.err) if kind is RankFailure else ""))
             notes += errors
         if not ended.interrupted and not rows.exists():
             raise RankFailure(
-                f"{'the ranks' if several.launcher is None else 'the launcher'} ended with status"
-                f" {ended.status} and no rank wrote results to {folder}{_others(ended.err)}"
+                f"{who} ended with status {ended.status} and no rank wrote results to {folder}"
+                f"{_others(ended.err)}"
             )
         measured = None if ended.interrupted else load(rows)
     if measured is None:  # the ranks and files are gone, as if the signal had come here alone
@@ -347,6 +360,6 @@ def _measure(
     runs = {id(row.run): replace(row.run, source=source) for row in measured}
     return MeasuredRows(
         (structs.replace(row, run=runs[id(row.run)]) for row in measured),
-        (*measured.notes, *(note for note in notes if not is_in_brief(note))),
-        filter(is_in_brief, notes),
+        # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows.
+        [*measured.notes, *(note for note in notes if not is_in_brief(note))],
     )

@@ -173,6 +173,7 @@ def exponent(seconds: Mapping[int, float]) -> float | None:
 #: Number of hosts on which ports are measured.
 FIT_HOSTS = 4
 _MAP = "ports.json"
+_APART = 0.05  # between two algorithms' points in the figure, in powers of two
 _SLOWER = "slower"  # a folder in that of the records
 # A row that takes longer is stuck.
 _ROW_S = "600"
@@ -332,48 +333,49 @@ def measure(
 
     sizes = sweep_sizes(launch.least, launch.most, factor=4.0, step=None)
     after = before + len(launch.algorithms) * len(sizes)
-    names = ", ".join(launch.algorithms)
-    note(f"{progress}: {launch.hosts} hosts: {launch.collective}: {names}")
+    every = ", ".join(launch.algorithms)
+    note(f"{progress}: {launch.hosts} hosts: {launch.collective}: {every}")
     points = rows(launch, launch.file())
     progress.reach(after)
     for size, disturbed in unsteady(points).items():
         note(f"{launch.hosts} hosts, {format_size_argument(size)}, again: {', '.join(disturbed)}")
-        again = [name for name in launch.algorithms if name.partition(":")[0] in disturbed]
-        part = launch._replace(algorithms=again, least=size, most=size)
-        file = launch.file().replace(".jsonl", f"-{size}.jsonl")
-        faster = {(p.algorithm, p.size): p.seconds for p in rows(part, file)}
+        names = [name for name in launch.algorithms if name.partition(":")[0] in disturbed]
+        part = launch._replace(algorithms=names, least=size, most=size)
+        again = launch.file().replace(".jsonl", f"-{size}.jsonl")
+        second = {(p.algorithm, p.size): p.seconds for p in rows(part, again)}
         first = {(p.algorithm, p.size): p.seconds for p in points}
-        lost = {key for key, seconds in faster.items() if seconds >= first.get(key, 0.0)}
-        _set_aside(folder, file, lost)
-        _set_aside(folder, launch.file(), faster.keys() - lost)
+        slower = {key for key, seconds in second.items() if seconds >= first.get(key, 0.0)}
+        _join(folder, launch.file(), second.keys() - slower, again, slower)
 
 
-def _set_aside(folder: Path, name: str, slower: Collection[tuple[str, int]]) -> None:
-    """Move rows (algorithm, size) of a file into one of the same name in the folder `_SLOWER`.
+def _join(
+    folder: Path,
+    name: str,
+    slower: Collection[tuple[str, int]],
+    again: str,
+    slower_again: Collection[tuple[str, int]],
+) -> None:
+    """Move the rows of a second launch to the file of the first, and slower rows to `_SLOWER`.
 
-    Other work only makes a row slower, so of two launches the faster row counts, also for
-    ``busbar reports``, which reads the files of a folder and not those below it.
+    ``name``, ``again``: the files of both launches; ``slower``, ``slower_again``: (algorithm, size)
+    of the rows that go to a file of the same name in the folder `_SLOWER`. Other work only makes a
+    row slower, so of two launches the faster row counts, also for ``busbar reports``, which reads
+    the files of a folder and not those below it.
     """
-    if not slower:
-        return
     kept: list[bytes] = []
     moved: list[bytes] = []
-    measured = 0
-    for line in (folder / name).read_bytes().splitlines(keepends=True):
-        record = json.loads(line)
-        is_row = "algorithm" in record
-        here = not is_row or (_plain(record["algorithm"]), record["size"]) not in slower
-        measured += is_row and here
-        kept += [line] if here else []
-        moved += [] if is_row and here else [line]
+    for file, lost in ((name, slower), (again, slower_again)):
+        for line in (folder / file).read_bytes().splitlines(keepends=True):
+            record = json.loads(line)
+            is_row = "algorithm" in record
+            is_slower = is_row and (_plain(record["algorithm"]), record["size"]) in lost
+            kept += [] if is_slower else [line]
+            moved += [] if is_row and not is_slower else [line]
     aside = folder / _SLOWER / name
     make_folder(aside.parent)
     earlier = aside.read_bytes() if aside.exists() else b""
-    write_all([(aside, earlier + b"".join(moved))])
-    if measured:
-        write_all([(folder / name, b"".join(kept))])
-    else:
-        (folder / name).unlink()
+    write_all([(aside, earlier + b"".join(moved)), (folder / name, b"".join(kept))])
+    (folder / again).unlink()
 
 
 def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
@@ -443,7 +445,7 @@ def _records(folder: Path) -> list[Path]:
 def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
     """Read a folder: the points, and the map of the ports. Raises ReportError or ProbeError.
 
-    The faster of two launches is the point, see `_set_aside`.
+    The faster of two launches is the point, see `_join`.
     """
     points: dict[tuple[str, str, int, int], LawPoint] = {}
     # The first launches have all algorithms, in the order of the table.
@@ -582,8 +584,11 @@ def tables(rows: Sequence[LawPoint], rate: float, width: int) -> Iterator[Render
                 f" ports of {format_link_rate(rate)}, and simulated"
             )
             spare = ("over simulated", "95 %")
-            grown = [(group[0].algorithm, _power(group)) for group in by_name if group]
-            below = [f"{name} {power}" for name, power in grown if power]
+            below = [
+                f"{group[0].algorithm} {power}{_power_of_law(group)}"
+                for group in by_name
+                if (power := _power(group))
+            ]
             texts = [f"grows as: {', '.join(below)}"] if below else []
             texts += _server_over_ring(here)
             drawn = render_rich(title, columns, width, spare)
@@ -614,6 +619,12 @@ def _power(rows: Iterable[LawPoint]) -> str:
     """The growth of times with the number of hosts, as ``P^0.31``; empty for one host count."""
     power = exponent({row.hosts: row.seconds for row in rows})
     return "" if power is None else f"P^{power:.2f}"
+
+
+def _power_of_law(rows: Sequence[LawPoint]) -> str:
+    """The growth of the law in brackets; empty without one."""
+    power = exponent({row.hosts: row.law for row in rows if not isnan(row.law)})
+    return "" if power is None else f" (law P^{power:.2f})"
 
 
 def _server_over_ring(rows: Sequence[LawPoint]) -> list[str]:
@@ -718,14 +729,15 @@ def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
     rows = [row for row in rows if row.collective == rows[0].collective]
     names, hosts, sizes = _order(rows)
     size = sizes[-1]
+    rows = [row for row in rows if row.size == size]
     figure = Figure(figsize=(8.5, 5), layout="constrained")
     axes = figure.subplots()
     colours = colour_of(names)
-    for name in names:
+    for place, name in enumerate(names):
         colour = colours[name]
-        points = [row for row in rows if (row.algorithm, row.size) == (name, size)]
-        points.sort(key=attrgetter("hosts"))
-        at = [p.hosts for p in points]
+        points = sorted((row for row in rows if row.algorithm == name), key=_hosts)
+        # Beside each other: several algorithms often take the same time.
+        at = [p.hosts * 2 ** (_APART * (place - (len(names) - 1) / 2)) for p in points]
         spread = [
             [1e6 * (p.seconds - (p.ends or (p.seconds,))[0]) for p in points],
             [1e6 * ((p.ends or (p.seconds,))[-1] - p.seconds) for p in points],

@@ -173,8 +173,8 @@ class RunOptions(OptionGroup):
         "--append  add to the results in --out's .jsonl files", alternatives="results"
     )
     overwrite: bool = switch(
-        "--overwrite  replace the results in the files of --out and -J; without either a file that"
-        " has results is refused",
+        "--overwrite  replace the results in the files that are written; without --append or this a"
+        " file that has results is refused",
         alternatives="results",
     )
     nccl_json: Path | None = None
@@ -815,7 +815,8 @@ def make_parser(collective: str, command: str = "") -> Parser:
     parser = _CLASSES.get(collective, CollectiveOptions).make_parser(
         prog=name,
         usage=f"{name} [options]",
-        description=f"Measure {title}. For example: {name} --ranks 2 -b 64K -e 16M",
+        description=f"Measure {title}. For example: {name} --ranks 2"
+        + ("" if collective == "barrier" else " -b 64K -e 16M"),
         epilog="Run under mpirun, or let --ranks N start the launcher for you (default: one rank"
         " for each core, or GPU). Of nccl-tests' other flags each says what to use here"
         " (docs/nccl-tests.md). algbw: size over time; busbw: algbw times the bus factor (of"

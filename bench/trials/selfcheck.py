@@ -105,9 +105,9 @@ def indistinguishable(name: str, words: Counter[str]) -> CheckLine:
 
     If each pair is missed once in twenty, one check in twenty misses more than that.
     """
-    total, right = words.total(), words["indistinguishable"]
+    total, right = words.total(), words["indistinguishable"] + words["cannot tell"]
     most = most_by_chance(total, 1 - ASKED_SHARE)
-    text = f"{100 * right / (total or 1):.1f} % of {total} pairs indistinguishable"
+    text = f"{100 * right / (total or 1):.1f} % of {total} pairs neither faster nor slower"
     target = f"95 %, and by chance {most} of {total} may be missed"
     return CheckLine(name, text, target, total - right <= most and total > 0)
 

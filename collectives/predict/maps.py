@@ -385,7 +385,8 @@ def network_from_map(
 
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the map's bandwidth in
     each direction, and ``latency_us``. Between measured ranks every pair has its own route with the
-    measured latency and bandwidth; if both directions at once were measured to be slower than twice
+    measured latency and bandwidth; ranks of different hosts also share their hosts' ports
+    (`_ports`). If both directions at once were measured to be slower than twice
     one, they share that bandwidth. A sweep of sizes in the map gives rates by the size of a rank's
     buffers (of just written messages, as in a collective) and the rate of additions, which are free
     without a sweep. Raises Unsupported without ranks or GPUs.
@@ -400,6 +401,9 @@ def network_from_map(
 
 def _measured(topology: Topology, rank: Device) -> bool:
     return any(pair.a == rank.id and pair.fact.name == "bandwidth" for pair in topology.pairs)
+
+
+_BETWEEN = "network"  # what ports of hosts lead to
 
 
 class _Wires:
@@ -452,10 +456,26 @@ def _number(topology: Topology, a: str, b: str, fact: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
+def _ports(topology: Topology, places: Sequence[Device]) -> dict[str, tuple[str, float]]:
+    """Each rank's host, and the rate of its port: the greatest between it and another host.
+
+    All messages between hosts share the ports at both ends.
+    """
+    host = {place.id: topology.ancestor(place.id, Kind.HOST) for place in places}
+    most: dict[Device | None, float] = {}
+    for a, b in permutations(places, 2):
+        if host[a.id] != host[b.id]:
+            rate = _number(topology, a.id, b.id, "bandwidth") or 0.0
+            for end in (a, b):
+                most[host[end.id]] = max(rate, most.get(host[end.id], 0.0))
+    return {id: (home.id if home else "", most.get(home, 0.0)) for id, home in host.items()}
+
+
 def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Network:
     wires, sweep = _Wires(tuple(device.id for device in places)), _Sweep(topology)
     # For each link, the pair that it connects, and the kind of measurement of its rate.
     measured: dict[int, _Timed] = {}
+    ports = _ports(topology, places)
     for (i, a), (j, b) in permutations(enumerate(places), 2):
         rate = _number(topology, a.id, b.id, "bandwidth")
         delay = _number(topology, a.id, b.id, "latency")
@@ -465,6 +485,10 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ne
         pair = frozenset((a.id, b.id))
         wires.routes[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
         measured[wires.routes[i, j][0]] = pair, "trip"
+        if ports[a.id] != ports[b.id]:
+            (out, sends), (into, takes) = ports[a.id], ports[b.id]
+            wires.routes[i, j].append(wires.link(out, _BETWEEN, "", sends, 0.0))
+            wires.routes[i, j].append(wires.link(_BETWEEN, into, "", takes, 0.0))
         if sweep.beta((pair, "swap"), 1.0) or (both is not None and both < 2 * rate):
             middle = f"{min(i, j)}|{max(i, j)}"
             shared = wires.link(middle, middle, "both", both or 2 * rate, 0.0)

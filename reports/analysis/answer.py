@@ -9,7 +9,7 @@ from statistics import geometric_mean
 from typing import Literal
 
 from busbar.units import format_count, format_rate, format_seconds, format_size, is_open
-from reports.analysis.textbook import VOLUMES, what_is_shared
+from reports.analysis.textbook import VOLUMES, nodes_of, what_is_shared
 from reports.analysis.winners import (
     Cells,
     Stretch,
@@ -80,12 +80,14 @@ def unsure(ranges: Sequence[Stretch]) -> list[str]:
 def crossovers(ranges: Sequence[Stretch]) -> str:
     """The sizes between which the fastest algorithm changes, in words; empty without a change.
 
-    An algorithm that is not certain to be the fastest at its size beside the change has a tilde.
+    An algorithm that is not certain to be the fastest at its size beside the change has a tilde. A
+    change between two such algorithms is left out: chance may have made it.
     """
     return ", ".join(
         f"{'' if a.won[-1].sure else '~'}{a.name} to {'' if b.won[0].sure else '~'}{b.name}"
         f" between {format_size(a.sizes[1])} and {format_size(b.sizes[0])}"
         for a, b in pairwise(ranges)
+        if a.won[-1].sure or b.won[0].sure
     )
 
 
@@ -216,6 +218,8 @@ def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
         ring = next((name for name in ("ring", "sharded_ps") if name in by_name), "")
         if "ps" in by_name and ring:
             where = ", ".join((head(ranks, False), *words))
+            if len({r.placement for r in kind}) > 1:
+                where += ", out-of-place"
             lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown)
     return lines
 
@@ -245,7 +249,10 @@ def _port_sentence(
     else:
         took = f"ps took {_factor(ratio)} times as long as {ring}{interval}"
     on = f"at {format_size(size)} on {where}"
-    text = f"{took} {on}; by the bytes through the busiest port it should be {by_port:.3g} times"
+    port = "the busiest port"
+    if any(r.ranks and r.ranks > nodes_of(r) > 1 for r in (*sides[0], *sides[1])):
+        port += ", if each rank had its own,"
+    text = f"{took} {on}; by the bytes through {port} it should be {by_port:.3g} times"
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
     agree = first <= by_port <= last and not took.startswith(_CANNOT_TELL)
     why, whose = what_is_shared([*sides[0], *sides[1]])

@@ -13,7 +13,7 @@ from reports.analysis.winners import MUCH, is_disturbed, mostly_disturbed
 from reports.records.cores import is_emulated, marked, oversubscription
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import TESTS, named
-from reports.statistics.quantities import BEYOND_LIMIT, of_limit
+from reports.statistics.quantities import BEYOND_LIMIT, limit_text, of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
 _One = TypeVar("_One")
@@ -76,7 +76,8 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     """
     timed = [r for r in rows if r.time_s is not None]
     # Not for other benchmarks' tables: they never have raw times.
-    silent = sum(not r.times_s for r in timed if r.run.format.startswith("busbar"))
+    ours = [r for r in timed if r.run.format.startswith("busbar")]
+    silent = sum(not r.times_s and r.low_s is None for r in ours)
     wrong = sum(bool(r.wrong) for r in rows)
     who = "1 row has" if wrong == 1 else f"{wrong} rows have"
     texts = [f"{who} wrong elements"] if wrong else []
@@ -96,9 +97,15 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     for letter, why in WHY_ABOVE.items():
         if above[letter]:
             texts.append(
-                f"{above[letter]} of {len(timed)} rows are above {ABOVE_LIMIT:.0%} of their limit:"
-                f" {why}"
+                f"{above[letter]} of {len(timed)} rows are above {ABOVE_LIMIT:.0%} of their limit"
+                f" ({letter}): {why}"
             )
+    shares = [share for r in timed if (share := share_of_limit(r)) and not why_above(r, share)]
+    if beyond := sum(share > BEYOND_LIMIT for share in shares):
+        texts.append(
+            f"{beyond} of {len(timed)} rows are above {BEYOND_LIMIT:.0%} of their limit, which does"
+            " not hold for them"
+        )
     if silent:
         texts.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
     # A loop has one mean, however long it was.
@@ -254,6 +261,12 @@ def _of(looked_at: int, every: int) -> str:
 def share_of_limit(row: Measurement) -> float | None:
     """The share of the run's memory roofline that was reached: limit / time."""
     return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
+
+
+def limit_cell(row: Measurement) -> str:
+    """The share of the limit as text, with the letter of `why_above`."""
+    share = share_of_limit(row)
+    return f"{limit_text(share)}{why_above(row, share or 0.0)}"
 
 
 def why_above(row: Measurement, share: float) -> str:

@@ -14,7 +14,7 @@ from statistics import mean, median
 from typing import Any, Literal, get_args
 
 from busbar.errors import ReportError
-from busbar.units import format_count, is_open
+from busbar.units import format_count
 from reports.records.cores import per_core_text
 from reports.records.measurement import LIBRARY, Measurement, flat, grouped, level_of
 from reports.records.metrics import Metric, metric_of
@@ -33,6 +33,7 @@ from reports.statistics.inference import (
 
 Key = tuple[object, ...]
 _SIGNIFICANT, _FEWEST_BLOCKS = 0.05, 3
+_FACTOR = 2.0  # an interval that reaches it does not show that two times are alike
 _NAMED = 3  # values of a setting that a message names
 #: The words of a comparison; the last two are no verdicts.
 Word = Literal["faster", "slower", "indistinguishable", "cannot tell", "untested"]
@@ -94,7 +95,7 @@ class Comparison:
 
     ``word``: one of `Word`. ``untested``: a side has single figures only; then ``low``, ``high``,
     ``p`` and ``effect`` are None. ``cannot tell``: no difference was found, and a side has one
-    launch or the interval is too wide to show anything (`is_open`). With one launch per side ``p``
+    launch or the interval reaches a factor of 2 either way. With one launch per side ``p``
     is None, and ``low`` and ``high`` come from the iterations of these launches alone.
     """
 
@@ -327,7 +328,8 @@ def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
     if bounds is None or (p is None and not one_launch_a_side):
         return Comparison(j, ratio, None, None, None, None, UNTESTED)
     word: Word = CANNOT_TELL if p is None else single_word(ratio, *bounds, p, noise)
-    if word == "indistinguishable" and (is_open(*bounds) or 1 in map(len, j.sides)):
+    wide = bounds[0] < 1 / _FACTOR or bounds[1] > _FACTOR
+    if word == "indistinguishable" and (wide or 1 in map(len, j.sides)):
         word = CANNOT_TELL
     return Comparison(j, ratio, *bounds, p, cliffs_delta(j.base_times, j.new_times), word)
 
@@ -423,6 +425,8 @@ def compare_runs(
     Raises ReportError if machine or mapping differ and ``anyway`` is not empty, or if no row is
     shared.
     """
+    if not (base and new):
+        raise ReportError(f"{'NEW' if base else 'BASE'} has no rows")
     both = {launch_name(r.run) for r in base} & {launch_name(r.run) for r in new}
     if both:
         note(f"BASE and NEW have {format_count(len(both), 'launch')} in common")

@@ -10,18 +10,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from reports.readers.names import scaled
-from reports.records.measurement import Measurement, Run
+from reports.records.measurement import Measurement, launch_of
 from reports.records.table import KEYS, measured
 from reports.statistics.inference import launch_center, launch_interval
-
-
-def launch_of(run: Run) -> tuple[int, int, int] | None:
-    """(seed, number of launches, number of this one) of a run; None if it is not one of several."""
-    facts = run.environment.get("launch")
-    if not isinstance(facts, Mapping):
-        return None
-    numbers = tuple(facts.get(name) for name in ("seed", "of", "number"))
-    return numbers if all(type(one) is int for one in numbers) else None  # type: ignore[return-value]
 
 
 def over_launches(rows: Sequence[Measurement]) -> Sequence[Measurement]:

@@ -139,7 +139,7 @@ def _of_intervals(
     return [exponent - sqrt(float(down @ down)), exponent + sqrt(float(up @ up))]
 
 
-#: The headline where it cannot be told whether the law holds.
+#: The headline where it cannot be told whether times grow by the law.
 NO_VERDICT = "No verdict on the law"
 
 
@@ -169,11 +169,11 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
     texts = "; ".join(one.text for one in growths)
     text = f"At {format_size(growths[0].size)} from {first} to {last} ranks time grows: {texts}."
     if beside := disturbed(rows):
-        text += f" {beside}."
+        text += f" {beside.replace(' of ', ' of these ', 1)}."
     follow = [one.follows(one.port) for one in growths]
     if all(follow):
         near = f"Each interval lies within {_HALF:g} of the exponent by its port."
-        headline = "The law holds: time goes with the bytes through the busiest port"
+        headline = "Times grow by the law: with the bytes through the busiest port"
         return Verdict(headline, f"{text} {near}")
     if any(r.worksharing for r in rows):
         why = "work of one rank may have been carried out by another"
@@ -189,9 +189,11 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
             f"This machine cannot show the law: {why}", f"{text} {whose}, {_seen(growths)}."
         )
     if False in follow:
-        return Verdict("The law does not hold here", f"{text} The records do not say why.")
+        return Verdict("Times do not grow by the law here", f"{text} The records do not say why.")
     wide = "The intervals are too wide to tell one law from the other"
     remedy = "take more iterations, or more rank counts."
+    if beside:
+        remedy = "measure again while no other program runs."
     return Verdict(NO_VERDICT, f"{text} {wide}; {remedy}")
 
 
@@ -201,7 +203,7 @@ def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
     Emulated hosts share cores, too, but the rates of their ports are chosen to be the limit.
     """
     crowded = [r for r in rows if r.oversubscribed and not is_emulated(r.run.environment)]
-    nodes = max((_nodes(r) for r in rows), default=1)
+    nodes = max((nodes_of(r) for r in rows), default=1)
     if crowded and nodes == 1:
         most = max(crowded, key=lambda r: (r.ranks_per_core or 0.0, r.ranks or 0))
         cores = round((most.ranks or 0) / (most.ranks_per_core or 1.0))
@@ -227,7 +229,8 @@ def _seen(growths: Sequence[Growth]) -> str:
     return f"so that all times should go {law}, {seen}"
 
 
-def _nodes(row: Measurement) -> int:
+def nodes_of(row: Measurement) -> int:
+    """The number of hosts of a row, by its environment; at least 1."""
     each = listed(row.run.environment.get("ranks_per_node"))
     return max(len(each), len(row.run.hosts), 1)
 
@@ -465,11 +468,12 @@ def _lack(measured: Mapping[tuple[str, int], Sequence[Measurement]], size: int) 
     if len(counts) < 2:
         missing.append(f"only {counts[0]} {unit} were measured")
         counts = [counts[0], 2 * counts[0]]
-    run = f"-A {','.join(names)} -b {format_size_argument(size)}"
-    ranks = ",".join(map(str, counts))
-    if emulated:
-        return f"{'; '.join(missing)}; run busbar cluster law --hosts {ranks} {run} --out DIR"
-    return f"{'; '.join(missing)}; run busbar allreduce --ranks {ranks} {run}"
+    at = format_size_argument(size)
+    run, ranks = f"-A {','.join(names)} -b {at}", ",".join(map(str, counts))
+    if emulated or all(nodes_of(r) == 1 for rows in measured.values() for r in rows):
+        on = "" if emulated else ", since ranks of one host share its memory"
+        return f"{'; '.join(missing)}; run busbar cluster law --hosts {ranks} {run} --out DIR{on}"
+    return f"{'; '.join(missing)}; run busbar allreduce --ranks {ranks} {run} -e {at}"
 
 
 def _counted(name: str, ranks: int) -> float:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from busbar.statistics import interval
 from reports.analysis.compare import samples, within_launches
 from reports.readers.names import scaled
-from reports.records.cores import is_emulated
 from reports.records.measurement import LIBRARY, Measurement
 from reports.records.metrics import setting
 from reports.statistics.inference import Samples, between_runs, launch_center
@@ -100,11 +99,8 @@ def is_disturbed(row: Measurement, share: float = OTHERS) -> bool:
 
 
 def mostly_disturbed(rows: Sequence[Measurement]) -> bool:
-    """True if more than half of the rows with times were much disturbed.
-
-    Rows of emulated hosts do not count: the rates of their ports are chosen to be the limit.
-    """
-    timed = [r for r in rows if r.time_s is not None and not is_emulated(r.run.environment)]
+    """True if more than half of the rows with times were much disturbed."""
+    timed = [r for r in rows if r.time_s is not None]
     return 2 * sum(is_disturbed(r, MUCH) for r in timed) > len(timed)
 
 
@@ -156,13 +152,17 @@ def time_ratio(
 ) -> tuple[float, float | None, float | None]:
     """How many times as long ``slower`` takes as ``faster``, and the ratio's 95 % interval.
 
-    All rows of a side must have the same settings. The interval is None without raw times. It is
-    unbounded for disturbed rows of one launch a side if ``unknown``: iterations of one launch do
-    not show what other programs did to all of them.
+    All rows of a side must have the same settings. The interval is None without raw times. With one
+    launch a side it is unbounded if a row was much disturbed (`MUCH`), or if ``unknown`` where it
+    may have been disturbed at all: iterations of one launch do not show what other programs did to
+    all of them.
     """
     times = [_launches(rows) for rows in (faster, slower)]
     ratio = launch_center(times[1]) / launch_center(times[0])
-    if unknown and max(map(len, times)) == 1 and any(map(is_disturbed, [*slower, *faster])):
+    rows = (*slower, *faster)
+    doubt = any(is_disturbed(r, OTHERS if unknown else MUCH) for r in rows)
+    doubt |= unknown and any(r.others_share is None for r in rows)
+    if max(map(len, times)) == 1 and doubt:
         return ratio, 0.0, inf
     return ratio, *_bounds(times[0], times[1], within_launches(faster, slower))
 

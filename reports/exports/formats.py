@@ -13,8 +13,8 @@ from typing import Any
 
 from busbar.tables import render_csv
 from reports.readers.own_exports import CSV
-from reports.records.measurement import Measurement, Placements, placements
-from reports.records.table import SHOWN, as_mapping
+from reports.records.measurement import Measurement, Placements, Run, launch_of, placements
+from reports.records.table import SHOWN, as_mapping, launch_name
 from reports.statistics.quantities import bandwidths, center
 
 
@@ -28,6 +28,7 @@ class CsvLines:
 
     def __init__(self) -> None:
         self._started = False
+        self._launches: dict[str, int] = {}
 
     def lines(self, measurements: Iterable[Measurement]) -> bytes:
         """The bytes to append; the first call begins with the names of the columns."""
@@ -35,9 +36,21 @@ class CsvLines:
         self._started = True
         for row in measurements:
             mean = fmean(row.times_s) if row.times_s else None
-            ours = {"median_s": row.time_s, "mean_s": mean, "worksharing": int(row.worksharing)}
+            ours = {
+                "median_s": row.time_s,
+                "mean_s": mean,
+                "worksharing": int(row.worksharing),
+                "launch": self._launch(row.run),
+            }
             lines.append([ours[name] if name in ours else getattr(row, name) for name in CSV])
         return render_csv(lines, "\r\n").encode()
+
+    def _launch(self, run: Run) -> int:
+        """The number of a run's launch: its own among several, else in the order of the rows."""
+        among = launch_of(run)
+        if among is not None:
+            return among[-1]
+        return self._launches.setdefault(launch_name(run), len(self._launches))
 
     @staticmethod
     def end(early: str = "") -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from busbar.files import encode_figure
@@ -10,7 +11,6 @@ from busbar.units import format_count, format_size
 from reports.analysis.textbook import (
     ALGORITHMS,
     FORMULAS,
-    NO_VERDICT,
     LawComparison,
     LawTiming,
 )
@@ -24,6 +24,7 @@ _COLOURS = colour_of(ALGORITHMS)
 _MARKERS = {"ps": "s", "ring": "o", "sharded_ps": "D"}
 # Different widths, so that both of two identical curves are visible.
 _WIDTHS = {"ps": 1.2, "ring": 2.6, "sharded_ps": 1.2}
+_LETTERS = 11  # of a title in an inch
 _NAMES = {"ps": "parameter server", "ring": "ring", "sharded_ps": "sharded server"}
 
 
@@ -60,10 +61,11 @@ def picture(comparison: LawComparison, form: str) -> bytes:
         axes.legend(
             fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
         )
-    title = "Parameter server and ring against the law"
-    if comparison.verdict and comparison.verdict.headline != NO_VERDICT:
-        title = comparison.verdict.headline
-    figure.suptitle("\n".join(filter(None, (title, comparison.beside))), fontsize=11)
+    verdict = comparison.verdict
+    title = verdict.headline if verdict else "Parameter server and ring against the law"
+    room = int(_LETTERS * figure.get_figwidth())
+    lines = (line for text in (title, comparison.beside) for line in wrap(text, room))
+    figure.suptitle("\n".join(lines), fontsize=11)
     return encode_figure(figure, form)
 
 

@@ -40,13 +40,13 @@ CSV = (
     "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
     "placement", "iterations", "median_s", "low_s", "high_s", "mean_s", "algbw_bytes_per_s",
     "busbw_bytes_per_s", "wrong", "stopped", "skipped", "limit_s", "schedule", "ranks_per_core",
-    "worksharing", "sent_bytes", "received_bytes", "total_bytes",
+    "worksharing", "sent_bytes", "received_bytes", "total_bytes", "launch",
 )  # fmt: skip
 
 
 def read_csv(source: str, text: str) -> Reading:
     """The rows of Busbar's CSV export, which has figures but no raw times."""
-    run = Run(source, 0, "busbar-csv", "busbar")
+    runs: dict[str, Run] = {}
     gathered = Gathered(source)
     table = csv.DictReader(text.splitlines())
     while True:
@@ -57,6 +57,8 @@ def read_csv(source: str, text: str) -> Reading:
             if None in cells.values():
                 raise ValueError("it is cut")
             texts = {k: unescape_cell(v) for k, v in cells.items() if isinstance(v, str)}
+            launch = texts.get("launch", "")
+            run = runs.setdefault(launch, Run(source, len(runs), "busbar-csv", "busbar"))
             gathered.take(table.line_num, _csv_row(run, table.line_num, texts))
         except (ValueError, KeyError, TypeError, csv.Error) as error:
             gathered.take(table.line_num, str(error))

@@ -68,7 +68,14 @@ def record_files(path: Path) -> list[Path]:
     """The files of JSON lines in a run directory, in order; or the file itself."""
     if not path.is_dir():
         return [path]
-    return sorted(f for f in path.iterdir() if f.name.endswith((".jsonl", ".jsonl.gz")))
+    files = (f for f in path.iterdir() if f.name.endswith((".jsonl", ".jsonl.gz")))
+    return sorted(files, key=_by_number)
+
+
+def _by_number(file: Path) -> list[str | int]:
+    """A key that sorts ``records``, ``records-2``, ``records-10`` in this order."""
+    parts = re.split("([0-9]+)", file.name.partition(".")[0])
+    return [int(part) if at % 2 else part for at, part in enumerate(parts)]
 
 
 def record_texts(path: Path) -> Iterator[str]:

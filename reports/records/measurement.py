@@ -242,6 +242,15 @@ class Run:
     average_busbw_bytes_per_s: float | None = None
 
 
+def launch_of(run: Run) -> tuple[int, int, int] | None:
+    """(seed, number of launches, number of this one) of a run; None if it is not one of several."""
+    facts = run.environment.get("launch")
+    if not isinstance(facts, Mapping):
+        return None
+    numbers = tuple(facts.get(name) for name in ("seed", "of", "number"))
+    return numbers if all(type(one) is int for one in numbers) else None  # type: ignore[return-value]
+
+
 class Measurement(Record, frozen=True, kw_only=True):
     """One row of a run, out of place or in place: its record, its run, and derived figures.
 

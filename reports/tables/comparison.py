@@ -121,7 +121,7 @@ def _why_untold(c: Comparison) -> str:
     """Why no verdict on a row is possible."""
     fewest, most = sorted(map(len, c.row.sides))
     if fewest > 1:
-        return "the interval is too wide"
+        return "the interval reaches a factor of 2"
     return "one launch a side" if most == 1 else "one launch on a side"
 
 
@@ -133,11 +133,14 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
     untold = [c for c in comparisons if c.word == CANNOT_TELL]
     if not untold:
         return ""
-    command = command_of([c.row.new for c in comparisons])
+    rows = [c.row.new for c in comparisons]
+    command = command_of(rows)
     once = command and f" ({re.sub(' --launches [0-9]+', '', command)} --launches 5)"
     why = "What differs from launch to launch is in no iteration of one: launch both several times"
     if min(len(side) for c in untold for side in c.row.sides) > 1:
         why = "The intervals are too wide over so few launches: launch both more often"
+    if command and rows[0].step is not None:  # which has no launches of its own
+        once = f" ({command}, each with --out FILE of its own)"
     return f"{why}{once} and compare {by}, or have them take turns: busbar ab -- A -- B"
 
 

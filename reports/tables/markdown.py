@@ -15,14 +15,13 @@ from reports.analysis.answer import (
     stretch_table,
     unsure,
 )
-from reports.analysis.cautions import share_of_limit, too_disturbed, warnings_of
+from reports.analysis.cautions import limit_cell, too_disturbed, warnings_of
 from reports.analysis.compare import Comparison, Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
 from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, ERROR, TIME, present, setting
-from reports.statistics.quantities import limit_text
 from reports.tables.comparison import beside, bounds_text, counts_of, remedy
 from reports.tables.show import (
     busbw_texts,
@@ -108,7 +107,7 @@ def _run_table(rows: Sequence[Measurement]) -> str:
         ("95 %", "right", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
         ("busbw", "right", busbw_texts(rows)),
         *((m.name, "right", figures_of(rows, m)) for m in present(rows, BESIDE)),
-        ("of limit", "right", [limit_text(share_of_limit(r)) for r in rows]),
+        ("of limit", "right", list(map(limit_cell, rows))),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
         *((m.name, "right", figures_of(rows, m)) for m in present(rows, (ERROR,))),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import inf
 from textwrap import wrap
 
 from msgspec.structs import replace
@@ -28,12 +29,11 @@ from reports.analysis.answer import (
     stretch_table,
     unsure,
 )
-from reports.analysis.compare import row_key, samples
-from reports.analysis.winners import Cells, Stretch, at_center, decided, winners
+from reports.analysis.compare import row_key
+from reports.analysis.winners import Cells, Stretch, at_center, decided, time_ratio, winners
 from reports.records.cores import per_core_text
 from reports.records.measurement import Measurement
 from reports.records.metrics import setting
-from reports.statistics.inference import ratio_interval
 from reports.statistics.quantities import LATENCY_BOUND, efficiency, speedup
 
 
@@ -81,7 +81,8 @@ def _scaled(rows: Sequence[Measurement], base: Sequence[Measurement]) -> Scaled:
     # Throughputs in sizes per second; the size is the same and cancels.
     one, all_ = b / (first.time_s or 0.0), n / (row.time_s or 0.0)
     each = efficiency(one / b, all_, n)
-    bounds = None if rows is base else ratio_interval(samples(rows), samples(base))
+    _, low, high = time_ratio(base, rows, unknown=False)
+    bounds = None if rows is base or low is None or high in (None, inf) else (low, high)
     low, high = bounds or (None, None)
     return Scaled(row, first, speedup(one, all_), each, low, high)
 

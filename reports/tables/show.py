@@ -19,7 +19,7 @@ from busbar.units import (
     format_size,
 )
 from reports.analysis.answer import best_figure
-from reports.analysis.cautions import share_of_limit, warnings_of
+from reports.analysis.cautions import limit_cell, warnings_of
 from reports.analysis.steps import StepFigures, figures, hidden_text, share_text
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.measurement import (
@@ -43,7 +43,7 @@ from reports.records.metrics import (
     setting,
 )
 from reports.records.table import folded
-from reports.statistics.quantities import joules_per_gb, limit_text
+from reports.statistics.quantities import joules_per_gb
 from reports.statistics.uncertain import Uncertain
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
@@ -208,7 +208,7 @@ def _table(
         ("algbw", "right", [""] * len(rows) if steps else figures_of(rows, ALGBW)),
         ("busbw", "right", busbw_texts(rows)),
         *((m.name, "right", figures_of(rows, m)) for m in BESIDE),
-        ("limit", "right", [limit_text(share_of_limit(r)) for r in rows]),
+        ("limit", "right", list(map(limit_cell, rows))),
         ("port out", "right", [_of_size(r.sent_bytes, r) for r in rows]),
         ("port in", "right", [_of_size(r.received_bytes, r) for r in rows]),
         ("links", "right", [_of_size(r.total_bytes, r) for r in rows]),

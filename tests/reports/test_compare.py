@@ -282,7 +282,7 @@ def test_launches_far_apart_leave_a_table_to_read(
         assert line[-len(told) :] == told
     text = " ".join(out.split())
     assert "The intervals are too wide over so few launches: launch both more often" in text
-    assert text.endswith("3 indistinguishable, 3 cannot tell: the interval is too wide")
+    assert text.endswith("3 indistinguishable, 3 cannot tell: the interval reaches a factor of 2")
 
 
 def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

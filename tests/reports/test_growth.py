@@ -136,7 +136,9 @@ def test_the_interval_is_as_wide_as_those_of_the_times() -> None:
 def test_where_the_law_holds_it_is_said() -> None:
     """Rule: each algorithm near its own port's exponent and not the other's: the law holds."""
     for fields in ({}, {"ranks_per_core": 8.0}):  # links may be slower than any core
-        assert _headline(_results(by_port, launch=0.02, **fields)).startswith("The law holds")
+        assert _headline(_results(by_port, launch=0.02, **fields)).startswith(
+            "Times grow by the law"
+        )
     found = _compared(_results(by_port)).verdict
     assert (
         found is not None and "ps as P^1.2" in found.details and "ring as P^0.30" in found.details
@@ -175,7 +177,7 @@ def test_ranks_per_core_explain_nothing_on_emulated_hosts() -> None:
     results = [
         changed(one, known, ranks_per_core=2.0) for one in _results(by_links, ranks_per_core=2.0)
     ]
-    assert _headline(results) == "The law does not hold here"
+    assert _headline(results) == "Times do not grow by the law here"
 
 
 def test_several_hosts_leave_it_unexplained() -> None:
@@ -184,7 +186,7 @@ def test_several_hosts_leave_it_unexplained() -> None:
         changed(one, {"hosts": [f"n{i}" for i in range(_ranks(one))]}, ranks_per_core=0.5)
         for one in _results(by_links)
     ]
-    assert _headline(results) == "The law does not hold here"
+    assert _headline(results) == "Times do not grow by the law here"
 
 
 def test_what_is_too_uncertain_or_too_little_has_no_verdict() -> None:
@@ -198,7 +200,7 @@ def test_what_is_too_uncertain_or_too_little_has_no_verdict() -> None:
     assert "too wide" in found.details
     for few in (_results(by_port, ["ring", "sharded_ps"]), _results(by_port, counts=[4])):
         alone = _compared(few).verdict
-        assert alone is not None and "; run busbar allreduce --ranks " in alone.details
+        assert alone is not None and "; run busbar cluster law --hosts " in alone.details
 
 
 def test_a_verdict_that_lacks_rows_names_them_and_their_command() -> None:
@@ -207,12 +209,12 @@ def test_a_verdict_that_lacks_rows_names_them_and_their_command() -> None:
     kept = [r for r in _results(by_port, ["ring", "ps"], [2, 4]) if r.every[0].algorithm == "ring"]
     kept += _results(by_port, ["ps"], [2])
     for known, command in (
-        ({}, "busbar allreduce --ranks 2,4 -A ring,ps -b 4M"),
+        ({"hosts": ["a", "b"]}, "busbar allreduce --ranks 2,4 -A ring,ps -b 4M -e 4M"),
         (emulated, "busbar cluster law --hosts 2,4 -A ring,ps -b 4M --out DIR"),
     ):
         found = _compared([changed(one, known) for one in kept]).verdict
         assert found is not None and found.headline == "No verdict on the law"
-        unit = "hosts" if known else "ranks"
+        unit = "hosts" if known is emulated else "ranks"
         assert found.details.endswith(f"ps is missing on 4 {unit}; run {command}.")
 
 
@@ -224,7 +226,7 @@ def test_rank_counts_that_share_cores_do_not_blur_those_that_do_not() -> None:
 
     results = [changed(one, ranks_per_core=_ranks(one) / 4) for one in _results(law)]
     found = _compared(results).verdict
-    assert found is not None and found.headline.startswith("The law holds")
+    assert found is not None and found.headline.startswith("Times grow by the law")
     assert "from 2 to 4 ranks" in found.details
 
 
@@ -238,7 +240,7 @@ def test_what_counts_and_what_is_left_out() -> None:
     shared = [changed(one, worksharing=True) for one in _results(by_links)]
     found = _compared([*shared, *mine, *shm])
     assert found.notes == ("3 rows of other transports than mpi are left out",)
-    assert found.verdict is not None and found.verdict.headline.startswith("The law holds")
+    assert found.verdict is not None and found.verdict.headline.startswith("Times grow by the law")
     again = [changed(one, times_s=tuple(3 * t for t in one.every[0].times_s)) for one in mine]
     (cell,) = _compared([*mine, *again, *again]).of("ps", ranks=2)
     (once,) = _compared(mine).of("ps", ranks=2)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports.analysis.launches import launch_of, over_launches
+from reports.analysis.launches import over_launches
 from reports.readers.reading import parse
-from reports.records.measurement import Placements
+from reports.records.measurement import Placements, launch_of
 from reports.records.table import folded
 from reports.statistics.inference import launch_interval
 from reports.tables.show import texts

@@ -153,7 +153,7 @@ def test_the_frame_has_the_documented_columns(tmp_path: Path) -> None:
         frames.append(load(tmp_path / name))
     assert all(list(f.columns) == list(SHOWN) for f in frames)
     assert len({tuple(map(str, f.dtypes)) for f in frames}) == 1
-    documented = Path(__file__).parents[2] / "docs" / "reports.md"
+    documented = Path(__file__).parents[2] / "docs" / "logs.md"
     assert all(f"`{c}`" in documented.read_text() for c in SHOWN)
 
 

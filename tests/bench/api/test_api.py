@@ -302,6 +302,31 @@ def test_a_training_step_is_a_call(tmp_path: Path) -> None:
         assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"launcher": ["mpirun", "-n", "2"]}, "not ['mpirun', '-n', '2']"),
+        ({"out": "/nowhere -n/x.jsonl"}, "there is no folder /nowhere -n"),
+        ({"out": "-e.txt"}, "-e.txt: no format for '.txt'"),
+        ({"host": "-n"}, "host: '-n' is no host name"),
+    ],
+)
+def test_what_the_caller_wrote_stays_as_it_is(options: dict[str, Any], said: str) -> None:
+    """Rule: only Busbar's own words become keywords, not the values that a message quotes."""
+    with pytest.raises(BusbarError, match=re.escape(said)):
+        busbar.run(ranks=2, sizes=[8], **options)
+
+
+def test_what_a_launcher_says_stays_as_it_is(tmp_path: Path) -> None:
+    """Rule: the launcher's own lines are in the exception, word for word."""
+    said = "srun: error: unrecognized option '-n' or --overwrite, try -w, -e; --ntasks"
+    launcher = tmp_path / "launcher"
+    launcher.write_text(f'#!/bin/sh\necho "{said}" >&2; exit 2\n')
+    launcher.chmod(0o755)
+    with pytest.raises(RankFailure, match=re.escape(f"with status 2\n    {said}")):
+        busbar.run(ranks=2, sizes=[8], launcher=f"{launcher} -n {{ranks}}")
+
+
 def test_what_a_run_ends_with_is_an_exception(mpich: Mpi) -> None:
     """Rule: a run's own last words and status become the error of that status."""
     with pytest.raises(Unavailable, match="driver"):
@@ -503,6 +528,12 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
     assert "skipped" not in repr(chosen) + "".join(chosen.warnings)
     with pytest.raises(Unsupported, match="'1Q' is no size"):
         rows.filter(size="1Q")
+    with pytest.raises(Unsupported, match="no algorithm 'rong'; did you mean ring"):
+        rows.filter(algorithm=["tree", "rong"])
+    same = rows.filter(dtype="float32", ranks="2")  # type: ignore[arg-type]
+    assert same == rows.filter(dtype="float", ranks=2) and len(same)
+    nothing = rows.filter(algorithm="swing")
+    assert str(nothing) == "no rows" and "no rows" in nothing._repr_html_() and not nothing.notes
     assert rows == busbar.load(path) == rows[:] and rows != chosen and rows != list(rows)
     for other in ([1], 5):
         with pytest.raises(Unsupported, match="rows are added to rows, not a value of type int"):
@@ -632,7 +663,7 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     alone = " ".join(str(busbar.compare(sides[0][:1], sides[1][:1])).split())
     assert "launches=5)) and compare with busbar.compare(" in alone and "--launches" not in alone
     for nothing in (sides[1][:0], []):
-        with pytest.raises(ReportError, match="no row of BASE"):
+        with pytest.raises(ReportError, match="NEW has no rows"):
             busbar.compare(sides[0], nothing)
     for wrong, kind in ((sides[0].frame(), "DataFrame"), (5, "int"), ([5], "int")):
         with pytest.raises(Unsupported, match=f"files are compared, not a value of type {kind}"):
@@ -805,6 +836,9 @@ def test_frames_tell_launches_apart_and_files_do_not_matter(tmp_path: Path) -> N
     copy.write_bytes(to_parquet(parts[0]))
     assert busbar.load(copy) == parts[0] != parts[1]
     assert sum(parts, MeasuredRows()) == both
+    table = tmp_path / "both.csv"
+    table.write_bytes(CsvLines().lines(list(both)))
+    assert list(busbar.load(table).frame()["launch"]) == list(both.frame()["launch"])
 
 
 @pytest.mark.parametrize("times", [[1e-3, 2e-3, 9e-3, 4e-2, 5e-2, 6e-2]])

@@ -21,10 +21,10 @@ from bench.run.environment import load as load_of
 from busbar.errors import Unavailable
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.inproc.world import run as on_world
-from reports.analysis.launches import launch_of
 from reports.exports.store import SINKS
 from reports.readers.reading import read
 from reports.records.cores import Load, busiest
+from reports.records.measurement import launch_of
 from tests.conftest import LIMIT_S, Mpi, Run, called, good, on_threads, popen, thorough
 
 BENCH = ("-m", "bench.allreduce", "--transport", "inproc", "--placement", "out")

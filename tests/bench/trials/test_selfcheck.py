@@ -108,7 +108,7 @@ def test_sides_take_turns_within_launches() -> None:
                 shares[(0.0, 0.05)[at % 2]].append(row)
         found.add(shares)
     assert found.words == {0.05: Counter(slower=2)} and found.equal.total() == 2
-    assert found.separate == {0.05: Counter(indistinguishable=1)}
+    assert found.separate == {0.05: Counter({"cannot tell": 1})}
     *told, cell = map(str, found.lines())
     assert [line.split(":")[0] for line in told] == [
         "A/A within 5 launches",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -255,6 +256,12 @@ def test_a_measured_map_is_a_machine() -> None:
     assert there[1] == back[1]
     assert made.links.rate[there].tolist() == [8e9, 10e9]
     assert made.links.latency[there].sum() == 2e-6
+    hosts = tuple(Device(f"HOST{i}", Kind.HOST, i) for i in range(3))
+    homed = tuple(replace(rank, parent=host.id) for rank, host in zip(ranks, hosts, strict=True))
+    cluster = network_from_map(Topology((*hosts, *homed), (), pairs))
+    two = cluster.routes(np.array([0, 0]), np.array([1, 2])).table()
+    shared = {*two[0].tolist()} & {*two[1].tolist()} - {NO_LINK}
+    assert [cluster.links.rate[link] for link in shared] == [8e9]
     with pytest.raises(Unsupported, match="nothing was measured"):
         network_from_map(Topology(ranks, (), pairs[:-3]))
     with pytest.raises(Unsupported, match="neither GPUs nor measured ranks"):
