@@ -251,6 +251,8 @@ def test_a_page_shows_what_its_commands_print(run: Run, tmp_path: Path, page: st
         exact, of_machine = words[1] == "collectives", words[1] == "topology"
         printed = [line.removeprefix("#").split() for line in done.stdout.splitlines()]
         for line in (text.removeprefix("#").split() for text in shown[: 1 if of_machine else None]):
+            if line == ["…"]:  # lines that the page leaves out
+                continue
             known = (one == line if exact else one[:2] == line[:2] for one in printed)
             assert any(known) or (not exact and line[0] in answer), line
 
