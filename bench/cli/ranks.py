@@ -18,7 +18,7 @@ from bench.run.recorder import closing, closing_sentences, kept_in
 from bench.run.screen import Screen
 from bench.run.table_text import COLUMNS, for_ranks
 from busbar.errors import Unavailable
-from busbar.host import core_share
+from busbar.host import core_share, cores
 from busbar.installation import extra
 from busbar.launchers import find_mpirun, mpirun_beside
 from busbar.mpi import library_version, load_mpi
@@ -31,6 +31,7 @@ from collectives.execution.registry import transports
 from reports.readers.codec import measurements
 
 # Hydra's lines on an error: [mpiexec@host] function (file.c:line): text.
+_MANY_PER_CORE = 8  # ranks, from which on their start takes long enough to wonder
 _INTERNAL = re.compile(r"\[(?:mpiexec|proxy)\S*@[^]]*\] \w+ \(.*\.c:\d+\):")
 
 
@@ -84,8 +85,11 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
     Raises Unavailable without an MPI or its launcher, or if the limit of open files or the shared
     memory is too small.
     """
-    if sys.stderr is not None and sys.stderr.isatty():
-        print_note(f"starting {format_count(ranks, 'rank')}")
+    on_terminal = sys.stderr is not None and sys.stderr.isatty()
+    crowded = ranks > _MANY_PER_CORE * len(cores()) and not options.on_hosts
+    if on_terminal or crowded:
+        where = f" on {format_count(len(cores()), 'core')}, which takes a while" * crowded
+        print_note(f"starting {format_count(ranks, 'rank')}{where}")
     library = library_version(load_mpi())
     mpirun = mpirun_beside()
     if options.on_hosts:

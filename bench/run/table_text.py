@@ -200,9 +200,8 @@ def shown(pair: Placements, layout: TableLayout, explained: set[str]) -> list[st
     remarks = (_library_facts, _overlapped, _waits, _causes, _lost)
     lines += [
         f"# {PLACEMENT[one.placement]}: {text}"
-        for remark in remarks
         for one in pair.every
-        if (text := remark(one))
+        if (text := "; ".join(filter(None, (remark(one) for remark in remarks))))
     ]
     for one in pair.every:
         about = f"# at {first.size} B: {PLACEMENT[one.placement]}"

@@ -11,7 +11,7 @@ from typing import TypeVar
 from busbar.units import format_size
 from reports.analysis.winners import MUCH, is_disturbed, mostly_disturbed
 from reports.records.cores import is_emulated, marked, oversubscription
-from reports.records.measurement import Measurement, grouped
+from reports.records.measurement import LIBRARY, Measurement, grouped, level_of
 from reports.records.metrics import TESTS, named
 from reports.statistics.quantities import BEYOND_LIMIT, limit_text, of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
@@ -147,13 +147,14 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
     if not mostly_disturbed(timed):
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
-    command = command_of(timed)
-    if command and timed[0].step is None and "--wait-quiet" not in command:
+    command = re.sub(r" --wait-quiet [^ ]+", "", command_of(timed))
+    if command and timed[0].step is None:
         command += " --wait-quiet 10m"
     return (
         "too disturbed to compare algorithms: other programs took up to"
-        f" {100 * max(shares):.0f} % of all cores in {len(shares)} of {len(timed)} rows; repeat"
-        f" the run{command and f': {command}'}"
+        f" {100 * max(shares):.0f} % of all cores in {len(shares)} of {len(timed)} rows, which may"
+        " have moved all iterations of a row, so no interval shows it; repeat the"
+        f" run{command and f': {command}'}"
     )
 
 
@@ -240,7 +241,20 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
         causes = ", ".join(f"{_SHORT[kind]} {n}" for kind, n in kinds.most_common())
         where, worst = max(moved, key=lambda pair: pair[1].shift)
         lines.append(f"{len(moved)} {every} {_MOVED} ({causes}); most of all {where}: {worst.text}")
-    return lines
+    return lines + _polling(rows)
+
+
+def _polling(rows: Sequence[Measurement]) -> list[str]:
+    """A line if MPICH's own collectives waited without giving up cores that others used."""
+    mine = [r for r in rows if r.algorithm == LIBRARY and "MPICH" in r.run.library]
+    beside = sum(is_disturbed(r, MUCH) and level_of(r) not in ("", "multiple") for r in mine)
+    if not beside:
+        return []
+    return [
+        f"{beside} of {len(mine)} rows of library ran beside other programs at a thread level at"
+        " which MPICH waits without giving up its core: --mpi-threads multiple may be many times as"
+        " fast there"
+    ]
 
 
 def is_in_brief(text: str) -> bool:

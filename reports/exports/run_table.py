@@ -228,6 +228,6 @@ def _compact_figures(one: Measurement, statistic: str) -> tuple[str, ...]:
     share = of_limit(seconds, one.limit_s) if one.limit_s and seconds else None
     limit = limit_text(share, ".0f").removesuffix("%") or "-"
     width = relative_width(one.times_s)
-    either = f"{100 * width:.1f}" if width < 100 else "-"
+    either = f"{100 * width:.1f}" if width < 10 else "-"
     wrong = "N/A" if one.wrong is None else f"{one.wrong:g}"
     return (number(seconds * 1e6, 8).strip(), busbw, limit, either, wrong)

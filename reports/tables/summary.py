@@ -153,6 +153,7 @@ _INDENT = "  "  # of the further lines of a sentence
 _MOST_HEAD = 16  # longer names are wrapped
 _JOINTS = ":+_,"
 _LIMIT = "limit"
+_FAR = 1000  # ratios of times beyond this, or below 1 over it, are only said to be so
 _KEY = ">: the fastest, ~: the fastest, but another may be as fast"
 _BOUND = "bound: ranks share all work; it is no algorithm, and does not compete"
 _OF_LIMIT = (
@@ -298,16 +299,19 @@ def _mark(row: Measurement, best: Winner | None) -> str:
     return ">" if best.sure else "~"
 
 
+def _factor(ratio: float) -> str:
+    """A ratio as ``2.31x``; beyond a thousand, as disturbed rows may differ, only that it is."""
+    if ratio >= _FAR:
+        return f">{_FAR - 1}x"
+    return f"{seven_characters(ratio)}x" if ratio > 1 / _FAR else f"<{1 / _FAR:g}x"
+
+
 def _rate(row: Measurement, library: Measurement | None, statistic: str) -> str:
     seconds = center(row, statistic) or 0.0
     rated = (row.size or 0) >= LATENCY_BOUND
     figure = bandwidths(row, seconds)[1] / 1e9 if rated else seconds * 1e6
     base = None if library is None else center(library, statistic)
-    ratio = (
-        ""
-        if base is None or row.algorithm == LIBRARY
-        else f" ({seven_characters(base / seconds)}x)"
-    )
+    ratio = "" if base is None or row.algorithm == LIBRARY else f" ({_factor(base / seconds)})"
     return seven_characters(figure) + ratio
 
 
