@@ -17,6 +17,7 @@ from bench.qualify import hosts as hostlist
 from bench.qualify import text
 from bench.qualify.decide import decide
 from bench.qualify.engine import GUARD_S, Engine
+from bench.qualify.evidence import Evidence
 from bench.qualify.launchers import KINDS, SRUN, Launcher, choose
 from bench.qualify.lines import Identity
 from bench.qualify.model import (
@@ -38,6 +39,7 @@ from bench.qualify.model import (
 )
 from bench.qualify.page import page
 from bench.qualify.records import records
+from bench.qualify.speeds import across_racks
 from bench.qualify.store import (
     FILE,
     FORMAT,
@@ -213,13 +215,14 @@ class QualifyCommand(Command):
         if len(known) == before:  # it had ended already
             ended = (folder / FILE).stat().st_mtime
             seconds = max(0.0, ended - datetime.fromisoformat(header.started).timestamp())
+        across = across_racks(Evidence(header.cluster, header.limits, known))
+        sentence = text.sentence(header.cluster, last.verdicts, across)
         try:
-            sentence = text.sentence(header.cluster, last.verdicts)
             write_result(folder, header, sentence, last.verdicts)
             _write_records(folder, header, known)
-            self._write(header, last.verdicts, known, (seconds, ended))
+            self._write(header, last.verdicts, known, (seconds, ended), sentence)
         finally:  # a file that cannot be written does not hide the verdicts
-            _print(header.cluster, last.verdicts)
+            _print(header.cluster, last.verdicts, sentence)
         print_note(
             f"{format_count(len(known), 'launch')} in {format_duration(seconds)}, kept in {folder}"
         )
@@ -316,11 +319,15 @@ class QualifyCommand(Command):
         verdicts: Sequence[Verdict],
         known: Sequence[Observation],
         took: tuple[float, float],
+        sentence: str,
     ) -> None:
-        """Write the requested files, all or none; ``took``: seconds, and the time of the end."""
+        """Write the requested files, all or none; ``took``: seconds, and the time of the end.
+
+        ``sentence``: the result, for the page.
+        """
         bad = [one.subject[0] for one in text.bad(verdicts)]
         contents: Sequence[tuple[Path | None, Callable[[], str | bytes]]] = (
-            (self.page, lambda: page(header.cluster, verdicts, known)),
+            (self.page, lambda: page(header.cluster, verdicts, known, sentence)),
             (self.good, lambda: text.hostfile(text.good_hosts(header.cluster, verdicts))),
             (self.exclude, lambda: text.hostfile(bad)),
             (self.drain, lambda: text.drain_script(verdicts)),
@@ -542,7 +549,7 @@ def _named(header: Header) -> Path:
     return Path(f"qualify-{stamp}")
 
 
-def _print(cluster: Cluster, verdicts: Sequence[Verdict]) -> None:
+def _print(cluster: Cluster, verdicts: Sequence[Verdict], sentence: str) -> None:
     """Print the table and the sentence."""
     columns = text.table(cluster, verdicts)
     drawn = new_table("", padding=(0, 1, 0, 0))
@@ -553,4 +560,4 @@ def _print(cluster: Cluster, verdicts: Sequence[Verdict]) -> None:
     for row in zip(*(cells for _, _, cells in columns), strict=True):
         drawn.add_row(*map(Text, row))
     open_console(width=_WIDTH).print(drawn, crop=False)
-    print(text.sentence(cluster, verdicts))
+    print(sentence)

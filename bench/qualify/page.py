@@ -28,9 +28,12 @@ _MARK = "outline:2px solid #d55e00;outline-offset:-2px"
 
 
 def page(
-    cluster: Cluster, verdicts: Sequence[Verdict], observations: Sequence[Observation]
+    cluster: Cluster,
+    verdicts: Sequence[Verdict],
+    observations: Sequence[Observation],
+    sentence: str,
 ) -> bytes:
-    """The HTML page as UTF-8, without scripts."""
+    """The HTML page as UTF-8, without scripts. ``sentence``: the result, as `text.sentence`."""
     columns = words.table(cluster, verdicts)
     rows = zip(*(cells for _, _, cells in columns), strict=True)
     parts = (
@@ -38,7 +41,7 @@ def page(
         section("pairs", "Pairs", _matrix(cluster, verdicts, observations)),
         section("failed", "Launches that did not finish", _failed(observations)),
     )
-    return still_page("Qualification", words.sentence(cluster, verdicts), parts)
+    return still_page("Qualification", sentence, parts)
 
 
 def pair_rates(observations: Sequence[Observation]) -> dict[tuple[str, str], float]:

@@ -41,6 +41,8 @@ _MOST_FAST = 0.3
 _MOST_SLOW = 0.4
 # A second level of rates: a share of at least the second, faster by at least the first.
 _LEVEL, _SHARE = log(1.15), 0.15
+# Pairs across racks are said to be slower than pairs inside from this ratio on.
+_ALIKE = 0.8
 # A group looks cut off if more than this fraction of its flows to others are slow.
 _CUT_OFF = 0.7
 
@@ -469,6 +471,25 @@ def find_speeds(evidence: Evidence, kinds: Ints, left_out: frozenset[int]) -> Sp
     _hosts(judge, groups, limit, result)
     _links(judge, limit, result)
     return result
+
+
+def across_racks(evidence: Evidence) -> float | None:
+    """The rate of pairs across racks over that of pairs inside one; None if unknown, or alike.
+
+    Rates are medians of one direction. Pairs across racks are only compared with each other, since
+    uplinks may be shared by design. A slow uplink between two racks slows all of them, and shows in
+    nothing else.
+    """
+    flows, racks = evidence.flows, evidence.racks
+    if racks is None:
+        return None
+    one_way = flows.in_round & (flows.channel != DUPLEX)
+    crosses = racks[flows.source] != racks[flows.target]
+    sides = [flows.rate[one_way & side] for side in (crosses, ~crosses)]
+    if not all(len(side) for side in sides):
+        return None
+    ratio = float(np.exp(np.median(sides[0]) - np.median(sides[1])))
+    return ratio if ratio < _ALIKE else None
 
 
 def bound(judge: Judge) -> float:

@@ -79,8 +79,11 @@ def clause(verdict: Verdict, cluster: Cluster) -> str:
     return f"{subject(verdict, cluster)} {_CLAUSES[verdict.state]}{ratio}"
 
 
-def sentence(cluster: Cluster, verdicts: Sequence[Verdict]) -> str:
-    """The result in a sentence: ``14 of 16 hosts are good; host5 is slow (x0.60), ...``."""
+def sentence(cluster: Cluster, verdicts: Sequence[Verdict], across: float | None = None) -> str:
+    """The result in a sentence: ``14 of 16 hosts are good; host5 is slow (x0.60), ...``.
+
+    ``across``: see `bench.qualify.speeds.across_racks`.
+    """
     count, total = len(good_hosts(cluster, verdicts)), len(cluster.hosts)
     head = f"all {total} hosts are good" if count == total else f"{count} of {total} hosts are good"
     if total == 1:
@@ -92,7 +95,10 @@ def sentence(cluster: Cluster, verdicts: Sequence[Verdict]) -> str:
         unsure = [one for one in unsure if one.kind != HOST]
     clauses = [clause(one, cluster) for one in [*against, *unsure]]
     more = f" and {len(clauses) - _NAMED} more" if len(clauses) > _NAMED else ""
-    return "; ".join(filter(None, (head, ", ".join(clauses[:_NAMED]) + more)))
+    racks = ""
+    if across is not None and not any(one.kind == UPLINK for one in verdicts):
+        racks = f"a pair across racks has x{across:.2f} of the rate inside a rack"
+    return "; ".join(filter(None, (head, ", ".join(clauses[:_NAMED]) + more, racks)))
 
 
 def table(cluster: Cluster, verdicts: Sequence[Verdict]) -> list[Column]:

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from bench.qualify.decide import decide
+from bench.qualify.evidence import Evidence
 from bench.qualify.model import (
     ALLREDUCE,
     BOTH,
@@ -27,6 +28,8 @@ from bench.qualify.model import (
     State,
 )
 from bench.qualify.pairing import round_of_pairs, rounds
+from bench.qualify.speeds import across_racks
+from bench.qualify.text import sentence
 from bench.qualify.together import predicted
 from benchmarks.simulated_cluster import PORT, Campaign, Fault, SimulatedCluster, run_campaign
 
@@ -243,6 +246,23 @@ def test_an_uplink_is_told_from_its_hosts(hosts: int, given: bool) -> None:
     found = run_campaign(cluster, Limits(), simulated).decision
     rack = frozenset(h for h in racks if racks[h] == racks["host5"])
     assert accused(found) == {("uplink", rack, State.SLOW)}
+
+
+def test_between_two_racks_the_rate_across_is_said() -> None:
+    """Rule: two racks whose pairs across are all slow are told by the rate across, and not else."""
+    hosts = names(6)
+    racks = {name: f"rack{n // 3}" for n, name in enumerate(hosts)}
+    for faults, low, high in (
+        ([Fault("uplink", (hosts[0],), State.SLOW, 0.3)], 0.2, 0.4),
+        ([], 1, 1),
+    ):
+        cluster = Cluster(hosts, racks)
+        simulated = SimulatedCluster(hosts, faults, gaussian, racks=racks)
+        run = run_campaign(cluster, Limits(), simulated)
+        across = across_racks(Evidence(cluster, Limits(), run.observations))
+        assert low <= (across or 1) <= high
+        said = sentence(cluster, [], across)
+        assert ("a pair across racks has x0." in said) == bool(faults)
 
 
 @SLOW

@@ -81,7 +81,7 @@ def test_a_page_has_the_same_elements_whatever_hosts_print(detail: str) -> None:
         report = HostReport("n1", Ending.CRASHED, words, 3)
         seen = Observation(Launch(0, 0, Stage.ALONE, ("n1",)), (report,))
         parser = _Tags()
-        parser.feed(page(CLUSTER, [_verdict("n1", State.CRASHES, words)], [seen]).decode())
+        parser.feed(page(CLUSTER, [_verdict("n1", State.CRASHES, words)], [seen], "").decode())
         return parser.tags
 
     assert tags(f"<script>{detail}") == tags("plain")
@@ -99,7 +99,7 @@ def test_the_matrix_marks_suspects() -> None:
             [(("n1", "n2"), 6e8), (("n1", "n10"), 1e9), (("n2", "n10"), 1e9)]
         )
     ]
-    drawn = page(CLUSTER, [_verdict("n1", State.SLOW, ratio=0.6)], seen).decode()
+    drawn = page(CLUSTER, [_verdict("n1", State.SLOW, ratio=0.6)], seen, "").decode()
     assert len(re.findall(r'outline[^"]*">60</span>', drawn)) == 1
     assert drawn.count("outline:2px") == 1
     assert "<mark>n1</mark>" in drawn
