@@ -390,7 +390,7 @@ def table(files: Sequence[str]) -> None:
 
 def plot(files: Sequence[str], out: str) -> None:
     """Plot batches over hosts, medians with their range, and bisection's rounds for comparison."""
-    from reports.figures.canvas import LEGEND, canvas, faint_grid, ranks_axis, saved
+    from busbar.canvas import LEGEND, canvas, faint_grid, ranks_axis, saved
 
     groups: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for line in _lines(files):

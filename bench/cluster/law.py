@@ -723,7 +723,7 @@ def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
     checked(path)
     from matplotlib.figure import Figure
 
-    from reports.figures.canvas import times_axis
+    from busbar.canvas import times_axis
     from reports.figures.series import colour_of
 
     rows = [row for row in rows if row.collective == rows[0].collective]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.canvas import faint_grid, ranks_axis, sizes_axis, times_axis
 from busbar.errors import Unsupported
 from busbar.files import check_figure as checked
 from busbar.files import save_figure as save
@@ -186,11 +187,11 @@ def draw_scaling(
         at, seconds, bus = np.array([p[1:] for p in points if p[0] == name]).T
         left.plot(at, seconds * 1e6, "o-", label=name)
         right.plot(at, bus / 1e9, "o-", label=name)
-    for axes, label in ((left, "time, µs"), (right, "busbw, GB/s")):
-        axes.set_xscale("log", base=2)
-        axes.set(xlabel="ranks" if over == "n" else "size, bytes", ylabel=label)
-        axes.grid(alpha=0.3)
-    left.set_yscale("log")
+    for axes, label in ((left, "time"), (right, "busbw (GB/s)")):
+        (ranks_axis if over == "n" else sizes_axis)(axes, {int(at) for _, at, _, _ in points})
+        axes.set_ylabel(label)
+        faint_grid(axes)
+    times_axis(left)
     right.set_ylim(0, None)
     left.legend(frameon=False)
     figure.suptitle(title)

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from busbar.errors import ReportError
-from busbar.files import encode_figure
-from busbar.units import format_seconds, format_size
-from reports.analysis.cautions import ABOVE_IN_SHORT, share_of_limit, why_above
-from reports.analysis.machine import MachinePart, shown
-from reports.analysis.stragglers import Pairs
-from reports.analysis.winners import mostly_disturbed
-from reports.figures.canvas import (
+from busbar.canvas import (
     LEGEND,
     canvas,
     faint_grid,
@@ -30,6 +23,13 @@ from reports.figures.canvas import (
     sizes_axis,
     times_axis,
 )
+from busbar.errors import ReportError
+from busbar.files import encode_figure
+from busbar.units import format_seconds, format_size
+from reports.analysis.cautions import ABOVE_IN_SHORT, share_of_limit, why_above
+from reports.analysis.machine import MachinePart, shown
+from reports.analysis.stragglers import Pairs
+from reports.analysis.winners import mostly_disturbed
 from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped

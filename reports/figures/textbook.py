@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from busbar.canvas import canvas, faint_grid, ranks_axis, sizes_axis, times_axis
 from busbar.files import encode_figure
 from busbar.units import format_count, format_size
 from reports.analysis.textbook import (
@@ -14,7 +15,6 @@ from reports.analysis.textbook import (
     LawComparison,
     LawTiming,
 )
-from reports.figures.canvas import canvas, faint_grid, ranks_axis, sizes_axis, times_axis
 from reports.figures.series import colour_of
 
 if TYPE_CHECKING:

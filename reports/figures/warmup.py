@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from busbar.canvas import canvas, faint_grid
 from busbar.files import encode_figure
 from busbar.units import format_count, format_size
-from reports.figures.canvas import canvas, faint_grid
 from reports.records.measurement import Measurement
 from reports.statistics.steady import Steady, steady
 
