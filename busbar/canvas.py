@@ -60,7 +60,7 @@ def times_axis(axes: Axes, along_x: bool = False) -> None:
 
     Ticks are at 1, 2, 5, 10 us, or at each decade if the axis has more than three.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator
 
     (axes.set_xscale if along_x else axes.set_yscale)("log")
     axis: Axis = axes.xaxis if along_x else axes.yaxis
@@ -69,6 +69,13 @@ def times_axis(axes: Axes, along_x: bool = False) -> None:
     wide = high > _DECADES * low
     axis.set_major_locator(LogLocator(numticks=30) if wide else every)
     axis.set_minor_locator(LogLocator(subs=(2.0, 5.0), numticks=30) if wide else none)
+    time_ticks(axis)
+
+
+def time_ticks(axis: Axis) -> None:
+    """Give the ticks of an axis with data in us their units."""
+    from matplotlib.ticker import FuncFormatter
+
     axis.set_major_formatter(FuncFormatter(lambda value, _: tick_time(value * 1e-6)))
 
 

@@ -142,6 +142,8 @@ def closing_lines(rows: Sequence[Measurement]) -> list[str]:
             "hidden none: the exchange made the step longer than it takes alone, so overlap hid"
             " nothing of it"
         )
+    if any(row.step is not None and row.step.compute == "none" for row, _ in known):
+        texts.append("hidden, eff., speed-up -: nothing is computed; --compute gives steps a time")
     bare = [row for row, one in known if one.predicted is None]
     if bare:
         why = "--fit FILE or --topology MAP gives the costs of the links"

@@ -21,6 +21,7 @@ from busbar.canvas import (
     ranks_axis,
     same_axes,
     sizes_axis,
+    time_ticks,
     times_axis,
 )
 from busbar.errors import ReportError
@@ -215,9 +216,10 @@ def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     low, high = axes.dataLim.intervalx
     if high > _WIDE * low > 0:
         times_axis(axes, along_x=True)
+    else:
+        time_ticks(axes.xaxis)
     axes.set_ylim(0, 1.02)
-    unit = "" if axes.get_xscale() == "log" else " (us)"
-    axes.set_xlabel(f"time of an iteration at {format_size(size)}{unit}")
+    axes.set_xlabel(f"time of an iteration at {format_size(size)}")
     axes.set_ylabel("share of iterations")
     _legend(axes, below=True)  # lines cross the whole area and leave no corner free
     return True

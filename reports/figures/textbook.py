@@ -61,7 +61,8 @@ def picture(comparison: LawComparison, form: str) -> bytes:
         axes.legend(
             fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
         )
-    verdict = comparison.verdict
+    # Of one rank count nobody expects a verdict.
+    verdict = comparison.verdict if comparison.growths else None
     title = verdict.headline if verdict else "Parameter server and ring against the law"
     room = int(_LETTERS * figure.get_figwidth())
     lines = (line for text in (title, comparison.beside) for line in wrap(text, room))
