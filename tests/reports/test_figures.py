@@ -30,7 +30,7 @@ def test_a_figure_says_what_it_shows() -> None:
     for kind, words in {
         "busbw": ["busbw (GB/s)", "size (bytes)", "limit, at most 20 GB/s", "ring mpi"],
         "latency": ["<!-- time -->", "tree mpi: ", "out-of-place"],
-        "ecdf": ["share of iterations", "at 64M (us)", "n = 40"],
+        "ecdf": ["share of iterations", "at 64M", "n = 40"],
     }.items():
         assert all(f"<!-- {w}" in made[kind] or w in made[kind] for w in words), kind
 

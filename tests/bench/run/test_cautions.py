@@ -7,24 +7,31 @@ import sys
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+import bench.cli.ranks
 import bench.run.rows
+from bench.options.options import parse
 from bench.run.screen import Screen
+from busbar.errors import Unavailable
+from busbar.host import cores
 from busbar.terminal import print_note
+from reports.analysis.cautions import in_brief
 from reports.records.measurement import Record
 from tests.conftest import Run, on_threads
+from tests.reports.runs import allreduce, rows
 
 STILL = 1e-5 * (1 + 0.01 * np.random.default_rng(1).random(60))
 SWEEP = ("--ranks", "2", "-b", "1K", "-e", "4K", "-n", "60", "-A", "ring")
 
 
-def _times(monkeypatch: pytest.MonkeyPatch, rows: list[np.ndarray]) -> None:
+def _times(monkeypatch: pytest.MonkeyPatch, given_rows: list[np.ndarray]) -> None:
     """Let the placements of a sweep, one after the other, take these times."""
     given: dict[int, int] = {}
 
     def measured(plan: object, world: object, *rest: object) -> Record:
         turn = given[world.rank] = given.get(world.rank, -1) + 1  # type: ignore[attr-defined]
-        times = tuple(rows[turn % len(rows)].tolist())
+        times = tuple(given_rows[turn % len(given_rows)].tolist())
         return Record(times_s=times, iterations=len(times), stopped="iterations", timing="each")
 
     monkeypatch.setattr(bench.run.rows, "measure", measured)
@@ -89,3 +96,37 @@ def test_only_one_rank_speaks_and_starting_costs_nothing(run: Run) -> None:
     done = run(sys.executable, "-c", code)
     assert done.stdout.splitlines()[-1] == "[] ['reports.analysis.cautions']"
     assert done.stderr.count("fewer than 6 iterations") == 1
+
+
+@pytest.mark.parametrize(
+    ("library", "level", "others", "said"),
+    [
+        ("MPICH 5.0.2", "funneled", 0.5, True),
+        ("MPICH 5.0.2", "multiple", 0.5, False),
+        ("Open MPI v5.0.11", "funneled", 0.5, False),
+        ("MPICH 5.0.2", "funneled", 0.0, False),
+    ],
+)
+def test_why_a_library_may_be_slow_beside_other_programs(
+    library: str, level: str, others: float, said: bool
+) -> None:
+    """Rule: a library that waits without giving up its core is named, with the level that does."""
+    known = {"library": library, "mpi_threads": level}
+    made = allreduce("library", 2, 1024, STILL.tolist(), environment=known)
+    row = replace(rows([made])[0], others_share=others)
+    assert any("--mpi-threads multiple" in line for line in in_brief([row])) == said
+
+
+@pytest.mark.parametrize(("ranks", "said"), [(2, False), (8 * len(cores()) + 1, True)])
+def test_a_start_of_many_ranks_is_announced_on_a_pipe(
+    ranks: int, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: nobody waits for hundreds of ranks without a word; few ranks start without one."""
+
+    def stop() -> None:
+        raise Unavailable("no MPI")
+
+    monkeypatch.setattr(bench.cli.ranks, "load_mpi", stop)
+    with pytest.raises(Unavailable):
+        bench.cli.ranks.start(["bench.allreduce"], ranks, parse((), "allreduce"))
+    assert ("which takes a while" in capsys.readouterr().err) == said
