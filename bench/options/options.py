@@ -443,7 +443,8 @@ class Options(RunOptions):
         "-J --output_file FILE.json  write nccl-tests' JSON after every row"
     )
     quiet: bool = switch(
-        "-q --quiet  print the closing sentence alone; files and standard error have all as ever"
+        "-q --quiet  print the closing sentences alone, with what disturbed the run; files and"
+        " standard error have all as ever"
     )
     details: bool = switch(
         "--details  of several rank counts: print the tables of every launch as well, not the map"

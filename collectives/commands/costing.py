@@ -132,8 +132,9 @@ _LEGEND = (
     "Volumes are in units of N, the bytes of the collective's whole vector; P: ranks.",
     "steps: of the schedule; total: what all ranks send; rounds: messages in a row",
     "when a port carries one at a time each way; out, in, reductions: the busiest",
-    "rank's. port: the sum over steps of what the busiest port carries, both ways at",
-    "once; of all-reduce 2N(P-1) for ps, P times the 2N(P-1)/P of a ring.",
+    "rank's. port: what the busiest port of a step sends or receives, whichever is",
+    "more, since it does both at once; summed over the steps. For an all-reduce it is",
+    "2N(P-1) of ps, which is P times the 2N(P-1)/P of a ring.",
     "Lower bounds: Chan et al. 2007, for such ports.",
 )
 

@@ -49,7 +49,8 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
     )
 
     quiet: bool = switch(
-        "-q --quiet  only the closing answer of each file; warnings go to standard error"
+        "-q --quiet  of each file only the closing answer, its table and its sentences; warnings go"
+        " to standard error"
     )
 
     def run(self) -> int:
