@@ -208,7 +208,6 @@ def test_a_cut_run_is_called_cut(tmp_path: Path) -> None:
     assert f"{CUT}\n" in cli("show", log, status=1).out
 
 
-
 def test_a_header_with_root_requires_it() -> None:
     """Rule: with one cell missing the root is not taken for the time."""
     head = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
