@@ -42,6 +42,8 @@ _OTHER_SIGNS = ("PMIX_RANK", "PMI_RANK", "PMI_FD", "PMI_ID", "MPI_LOCALRANKID",
 # Launchers' processes that start ranks, by the kernel's names (15 characters).
 _PARENTS = ("hydra_pmi_proxy", "prterun", "prted", "orted", "orterun", "mpirun", "mpiexec",
             "slurmstepd", "palsd")  # fmt: skip
+# Lines of Hydra (MPICH) on an error of its own: [mpiexec@host] function (file.c:line): text.
+_INTERNAL = re.compile(r"\[(?:mpiexec|proxy)\S*@[^]]*\] \w+ \(.*\.c:\d+\):")
 # How many times a launcher's cores are read before they are taken as too few, and the seconds
 # between two readings.
 _LOOKS, _LOOK_S = 4, 0.01
@@ -123,6 +125,11 @@ def _launchers_cores(proc: Path = Path("/proc")) -> set[int]:
     except (OSError, KeyError):
         pass
     return cores
+
+
+def is_internal(line: str) -> bool:
+    """True if a launcher's line says where in its own source it failed, and nothing of a rank."""
+    return _INTERNAL.match(line) is not None
 
 
 def speaks() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Sequence
 from signal import SIGTERM
@@ -20,7 +19,7 @@ from bench.run.table_text import COLUMNS, for_ranks
 from busbar.errors import Unavailable
 from busbar.host import core_share, cores
 from busbar.installation import extra
-from busbar.launchers import find_mpirun, mpirun_beside
+from busbar.launchers import find_mpirun, is_internal, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.start import python
 from busbar.status import EARLY, MEANING, RANK_LOST
@@ -30,9 +29,7 @@ from collectives.execution.gpu import take
 from collectives.execution.registry import transports
 from reports.readers.codec import measurements
 
-# Hydra's lines on an error: [mpiexec@host] function (file.c:line): text.
 _MANY_PER_CORE = 8  # ranks, from which on their start takes long enough to wonder
-_INTERNAL = re.compile(r"\[(?:mpiexec|proxy)\S*@[^]]*\] \w+ \(.*\.c:\d+\):")
 
 
 def core_ranks() -> int:
@@ -149,7 +146,7 @@ def _pass_on(line: str, reasons: list[str]) -> None:
 
     ``reasons`` gets the lines printed.
     """
-    if _INTERNAL.match(line) is None:
+    if not is_internal(line):
         reasons.append(line)
         sys.stderr.write(make_lines_printable(line))
         sys.stderr.flush()

@@ -87,7 +87,7 @@ def transport_names() -> tuple[str, ...]:
 # Options of where ranks start and of what is kept and shown.
 _NOT_ASKED = (
     "--ranks", "--append", "--overwrite", "--per-rank", "--quiet", "--details", "--layout",
-    "--dry-run", "--json",
+    "--dry-run", "--json", "--launches", "--seed",
 )  # fmt: skip
 
 
@@ -129,6 +129,7 @@ class RunOptions(OptionGroup):
         "--hostfile FILE  as --host; the launcher reads the file", alternatives="hosts"
     )
     launches: int = 1
+    launch: LaunchTurn | None = None
     thread_count: int | None = option(
         "--threads N  run N ranks as threads of this process, on one or several GPUs or on the"
         " host",
@@ -191,6 +192,11 @@ class RunOptions(OptionGroup):
         """The options of a command line. Raises Unsupported; see `OptionGroup`."""
         options = super().parse(argv, parser, **more)
         words = parser.spelled(_NOT_ASKED)
+        if options.after is not None and options.total is not None:
+            words = words[:-2]  # this launch's share, appended to the --total of all
+        launches = options.launch.of if options.launch else options.launches
+        if launches > 1:
+            words += ["--launches", str(launches)]
         # A path is nobody else's, and without its option the command would be another one.
         return options if any("/" in word for word in words) else options.replace(asked=join(words))
 

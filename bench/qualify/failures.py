@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from signal import Signals
 
 from bench.qualify.evidence import Evidence, Outcome
 from bench.qualify.model import Ending, HostReport, Stage, State
@@ -238,7 +239,7 @@ def _finding(evidence: Evidence, host: int, failed: Sequence[Outcome], tried: in
         often = f"{often} alone"
     if state is State.CRASHES:
         return Finding(state, _crash(mine, reports, often), launches)
-    detail = _last_detail(mine) or _last_detail(reports)
+    detail = _last_detail(mine) or _last_detail(reports) or _silent(mine)
     return Finding(state, f"in {often}" + (f": {detail}" if detail else ""), launches)
 
 
@@ -246,9 +247,21 @@ def _crash(mine: Sequence[HostReport], reports: Sequence[HostReport], often: str
     crashed = [r for r in mine if r.ending == Ending.CRASHED] or [
         r for r in reports if r.ending == Ending.CRASHED
     ]
-    status = next((f"status {r.status} " for r in crashed if r.status is not None), "")
+    status = next((f"{_ended(r.status)} " for r in crashed if r.status is not None), "")
     detail = _last_detail(crashed)
     return f"{status}in {often}" + (f": {detail}" if detail else "")
+
+
+def _ended(status: int) -> str:
+    """``status 3``, or ``signal 11 (SIGSEGV)`` for a status of a shell that stands for a signal."""
+    names = {128 + one: one.name for one in Signals}
+    return f"signal {status - 128} ({names[status]})" if status in names else f"status {status}"
+
+
+def _silent(reports: Iterable[HostReport]) -> str:
+    """What is known where the launcher gave no reason: its exit status."""
+    status = next((r.status for r in reports if r.status is not None), None)
+    return "" if status is None else f"the launcher ended with {_ended(status)}, without a reason"
 
 
 def _stage(failed: Sequence[Outcome]) -> str:

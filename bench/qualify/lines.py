@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from bench.qualify.model import Ending, HostReport, Launch, Observation, Stage
 from bench.qualify.task import MARK, MOST_TEXT
+from busbar.launchers import is_internal
 from busbar.terminal import make_printable
 
 #: Most characters of a worker's line, and most lines of a rank. Anything beyond is ignored.
@@ -24,6 +25,7 @@ _REASON = re.compile(
     r"(?i)refused|denied|timed out|no route|unreachable|not found|no such|could not resolve"
     r"|KILLED BY SIGNAL|on signal|EXIT CODE|: error:"
 )
+_SIGNAL = re.compile(r"(?:EXIT STRING: .*\(|KILLED BY |exited on\s+)(?i:signal):? (\d{1,2})\b")
 _Text = Annotated[str, Meta(max_length=4 * MOST_TEXT)]
 _Rate = Annotated[float, Meta(gt=0, le=1e18)]
 
@@ -57,11 +59,24 @@ class Outcome(Struct, frozen=True):
 
     @property
     def last(self) -> str:
-        """The last line of the errors that gives a reason, or else the last that is text."""
+        """The last line of the errors that gives a reason, or else the last that is text.
+
+        Empty if there are only lines of where in its source the launcher failed: Hydra may end
+        before it has printed what the remote shell said.
+        """
         lines = [line for line in self.errors.splitlines() if line.strip(" =-\t")]
-        own = [line for line in lines if not line.startswith("[mpiexec@")] or lines
+        own = [line for line in lines if not is_internal(line)]
         reasons = [line for line in own if _REASON.search(line) and "Warning:" not in line]
         return make_printable((reasons or own or [""])[-1].strip(" ="))
+
+    @property
+    def signal(self) -> int | None:
+        """The number of the signal that killed a rank, as the launcher says; None if it does not.
+
+        Hydra's own status, and its EXIT CODE, may be another number.
+        """
+        match = _SIGNAL.search(self.errors)
+        return int(match[1]) if match else None
 
     def names(self, host: str) -> bool:
         """True if the launcher's errors name a host, as they do if its rank was killed."""
@@ -154,8 +169,7 @@ def _report(
     own = next((one for one in lines if one is first), None)
     stage = "joined, no result" if "joined" in events else "began, did not join the others"
     if own is not None and own.event == "ended":
-        detail = make_printable(own.detail) or f"exit status {own.status}"
-        return HostReport(host, Ending.CRASHED, detail, own.status, wrong)
+        return HostReport(host, Ending.CRASHED, make_printable(own.detail), own.status, wrong)
     if own is not None and own.event == "stopped":
         return HostReport(host, Ending.HUNG, "its process was stopped", None, wrong)
     if first is not None and first.event != "late":
@@ -168,6 +182,8 @@ def _report(
     if outcome.status is None or "late" in events or first is not None:
         return HostReport(host, Ending.HUNG, f"{stage} in {outcome.seconds:.0f} s", None, wrong)
     # The ranks began, none reported a failure, and the launcher ended: its output has the reason.
+    if outcome.signal is not None:
+        return HostReport(host, Ending.CRASHED, "", 128 + outcome.signal, wrong)
     return HostReport(host, Ending.CRASHED, outcome.last, outcome.status, wrong)
 
 

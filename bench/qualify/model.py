@@ -106,9 +106,10 @@ class HostReport:
     """How a launch ended on one host, and what it measured on that host alone.
 
     `detail` is the last line of the standard error, or a text on what is missing; `status` the exit
-    status; `wrong` the number of wrong elements in its results. `facts` are versions, clocks and
-    links as text, and `rates` bytes per second by measure (`memory`, `allreduce`); both are filled
-    in stage `alone` only, whose launches have one host each.
+    status as a shell has it, of a signal 128 more than its number; `wrong` the number of wrong
+    elements in its results. `facts` are versions, clocks and links as text, and `rates` bytes per
+    second by measure (`memory`, `allreduce`); both are filled in stage `alone` only, whose launches
+    have one host each.
     """
 
     host: str

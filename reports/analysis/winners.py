@@ -6,14 +6,16 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
+from operator import attrgetter
 
 from msgspec.structs import replace
 
 from busbar.statistics import interval
 from reports.analysis.compare import samples, within_launches
 from reports.readers.names import scaled
-from reports.records.measurement import LIBRARY, Measurement
+from reports.records.measurement import LIBRARY, Measurement, grouped
 from reports.records.metrics import setting
+from reports.records.table import KEYS
 from reports.statistics.inference import Samples, between_runs, launch_center
 from reports.statistics.quantities import LATENCY_BOUND
 
@@ -99,9 +101,20 @@ def is_disturbed(row: Measurement, share: float = OTHERS) -> bool:
 
 
 def mostly_disturbed(rows: Sequence[Measurement]) -> bool:
-    """True if more than half of the rows with times were much disturbed."""
+    """True if more than half of the rows with times were much disturbed in their only launch.
+
+    Intervals over several launches cover what other programs did; of training steps there is none.
+    """
     timed = [r for r in rows if r.time_s is not None]
-    return 2 * sum(is_disturbed(r, MUCH) for r in timed) > len(timed)
+    if 2 * sum(is_disturbed(r, MUCH) for r in timed) <= len(timed):
+        return False
+    alone = [
+        row
+        for same in grouped(timed, attrgetter(*KEYS)).values()
+        for row in same
+        if row.step is not None or not (row.launches_s or len({id(r.run) for r in same}) > 1)
+    ]
+    return 2 * sum(is_disturbed(r, MUCH) for r in alone) > len(timed)
 
 
 def _winner(contenders: Mapping[str, Sequence[Measurement]], unknown: bool) -> Winner:

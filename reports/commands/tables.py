@@ -91,7 +91,9 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         rows = [row for one in readings for row in one.rows]
         unread = max((one.exit_status for one in errors), default=0)
         if selection.rules:
-            document = expectations_document(selection, rows, [*readings, *map(_unread, errors)])
+            document = expectations_document(
+                selection, over_launches(rows), [*readings, *map(_unread, errors)]
+            )
             print(json.dumps(document, indent=1))
             return max(unread, int(not document["kept"]))
         if self.format == "md":

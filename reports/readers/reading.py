@@ -89,9 +89,15 @@ def _failure(source: str, line: Line) -> Note:
 
 
 def _marked(notes: Sequence[Note], text: str) -> list[Note]:
-    """Mark notes on the last line of a text without a line end as notes on a cut run."""
+    """Mark notes on the last line of a text without a line end as notes on a cut run.
+
+    What was inferred for the table of that line is no reason.
+    """
     last = 0 if text.endswith(("\n", "\r")) else text.count("\n") + 1
-    return [dataclasses.replace(n, broken=n.broken or 0 < n.line == last) for n in notes]
+    return [
+        dataclasses.replace(n, broken=n.broken or (0 < n.line == last and not n.inferred))
+        for n in notes
+    ]
 
 
 #: Patterns and names of programs whose output is recognised but cannot be read.

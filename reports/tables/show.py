@@ -29,6 +29,7 @@ from reports.records.measurement import (
     Reading,
     Run,
     grouped,
+    launch_of,
     level_of,
 )
 from reports.records.metrics import (
@@ -245,6 +246,9 @@ def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Rendered
         notes.append(
             f"time: the geometric mean of {several} launches' medians; 95 %: over launches"
         )
+    if any(r.times_s and not r.launches_s and launch_of(r.run) for r in rows):
+        which = "other rows" if counts else "rows"
+        notes.append(f"{which} of one launch: its median, and 95 % within it")
     return replace(shown, footnote="; ".join(notes))
 
 

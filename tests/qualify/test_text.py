@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from html.parser import HTMLParser
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.qualify import text
+from bench.qualify.evidence import Evidence
+from bench.qualify.failures import find_failures
 from bench.qualify.lines import MARK, Line, Outcome, observe, parse
 from bench.qualify.model import (
     Cluster,
     Ending,
     HostReport,
     Launch,
+    Limits,
     Observation,
     Stage,
     State,
@@ -187,6 +192,53 @@ def test_who_ended_a_launch_is_told_from_who_was_ended() -> None:
     killed = "=   BAD TERMINATION OF ONE OF YOUR\n=   PID 7 RUNNING AT a\n=   KILLED BY SIGNAL: 9"
     assert _endings(BOTH, Outcome(9, killed, 1)) == ("crashed", "stopped")
     assert _endings([], Outcome(9, killed, 1)) == ("crashed", "stopped")
+
+
+_HYDRA = "[mpiexec@head] main (/mpich/src/pm/hydra/mpiexec/mpiexec.c:270): process manager error"
+_SSH = "ssh: connect to host b port 22: Connection refused"
+
+
+def _why(*outcomes: Outcome, lines: Sequence[Line] = ()) -> str:
+    """Why host b is bad, after launches on it alone that ended so, and one on a host that works."""
+    seen = [
+        observe(Launch(n, 0, Stage.ALONE, ("b",)), lines, one, 1, {})
+        for n, one in enumerate(outcomes)
+    ]
+    works = observe(Launch(9, 0, Stage.ALONE, ("a",)), DONE[:1], Outcome(0, "", 1), 1, {})
+    return find_failures(Evidence(Cluster(("a", "b")), Limits(), [*seen, works])).hosts[1].reason
+
+
+def test_a_reason_is_no_line_of_a_launchers_source() -> None:
+    """Rule: what the remote shell said in any launch is the reason; else the launcher's status.
+
+    Hydra may end before it prints the remote shell's line.
+    """
+    said, silent = Outcome(255, f"{_SSH}\n{_HYDRA}\n", 1), Outcome(255, _HYDRA, 1)
+    assert said.last == _SSH and silent.last == ""
+    for both in ((said, silent), (silent, said)):
+        assert _why(*both) == f"in 2 of 2 launches alone: {_SSH}"
+    assert _why(silent, silent).endswith("the launcher ended with status 255, without a reason")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "=   BAD TERMINATION OF ONE\n=   EXIT CODE: 9\nYOUR APPLICATION TERMINATED WITH THE"
+        " EXIT STRING: Segmentation fault (signal 11)",
+        "=   BAD TERMINATION OF ONE\n=   KILLED BY SIGNAL: 11 (Segmentation fault)",
+        "process rank 0 with PID 6802 on node b exited on\nsignal 11 (Segmentation fault).",
+    ],
+)
+def test_a_crash_names_its_signal(text: str) -> None:
+    """Rule: the signal stands for a launcher's own status and exit code, and for a shell's 139."""
+    began = [Line(event="begun", rank=0, host="b")]
+    named = "signal 11 (SIGSEGV) in 2 of 2 launches alone"
+    assert _why(*[Outcome(11, text, 1)] * 2, lines=began) == named
+    ended = [*began, Line(event="ended", rank=0, host="b", status=139)]
+    assert _why(*[Outcome(1, "", 1)] * 2, lines=ended) == named
+    ended = [*began, Line(event="ended", rank=0, host="b", status=3, detail="no device")]
+    told = "status 3 in 2 of 2 launches alone: no device"
+    assert _why(*[Outcome(1, "", 1)] * 2, lines=ended) == told
 
 
 def test_ranks_in_another_order_are_turned_round() -> None:

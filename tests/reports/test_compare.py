@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from busbar.errors import ReportError
 from reports.analysis.compare import compare, differences, join
 from reports.readers.reading import parse as read_text
-from reports.tables.comparison import clocks, remedy
+from reports.tables.comparison import clocks, remedy, resolution
 from tests.command import reports_main as main
-from tests.reports.runs import changed, cli, launches, noisy, records, rows, saved
+from tests.reports.runs import allreduce, changed, cli, launches, noisy, records, rows, saved
 
 # -- the words
 
@@ -310,6 +310,40 @@ def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFix
     ):
         assert main(["compare", *bad]) == 2, bad
         assert said in capsys.readouterr().err, bad
+
+
+def test_rows_of_a_comparison_are_in_order(runs: Path) -> None:
+    """Rule: by algorithm and size, though launches measure rows in random order."""
+    every = noisy(1)
+    for name in ("base", "new"):
+        saved(runs / f"{name}.jsonl", [every[n] for n in (4, 2, 0, 3, 5, 1)])
+    for form in ("table", "md"):
+        out = cli("compare", runs / "base.jsonl", runs / "new.jsonl", "--format", form).out
+        shown = re.findall(r"\b(1K|1M|64M)\W+(ring|tree)\b", out)
+        assert shown == [(size, name) for name in ("tree", "ring") for size in ("1K", "1M", "64M")]
+
+
+def test_what_is_not_seen_is_a_share_or_a_factor() -> None:
+    """Rule: below twice the time the least difference that is seen is a share, else a factor."""
+
+    def seen(*scatters: float) -> str:
+        sides = [
+            [
+                row
+                for n, seconds in enumerate((1.0, 1.05, 0.95, 1.02))
+                for k, scatter in enumerate(scatters)
+                for row in rows([allreduce("ring", 2, 1024 << k, [seconds**scatter] * 9)], f"{n}")
+            ]
+            for _ in "ab"
+        ]
+        alike = [
+            dataclasses.replace(one, word="indistinguishable") for one in compare(join(*sides)[0])
+        ]
+        return resolution(alike).partition(" below ")[2].partition(";")[0]
+
+    assert seen(1, 2) == "15 % to 32 %, by the row" and seen(1, 1) == "15 %"
+    assert seen(1, 8) == "15 % to a factor of 3.1, by the row"
+    assert seen(8, 20) == "a factor of 3.1 to 17, by the row"
 
 
 def test_another_core_clock_is_told() -> None:

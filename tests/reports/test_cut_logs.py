@@ -14,6 +14,7 @@ from reports.readers.reading import CUT, parse
 from reports.records.measurement import Measurement, Reading
 from tests.conftest import examples, thorough
 from tests.reports.logs import IMB, OSU
+from tests.reports.runs import cli
 from tests.reports.sample_logs import OLD, TODAY, UNCHECKED, write
 
 _ROOT = os.environ.get("BUSBAR_SAMPLES")
@@ -191,6 +192,20 @@ def test_a_changed_digit_is_noticed(dialect: str, column: int, half: int, digit:
     assert any(n.line == at + 1 and "changed" in n.text for n in found.notes)
     average = next(n.text for n in found.notes if "average" in n.text)
     assert "rows were refused" in average and "missing" not in average
+
+
+def test_a_cut_run_is_called_cut(tmp_path: Path) -> None:
+    """Rule: where the first row of a table is cut, the reason is the cut and no inference there."""
+    text = _log("today", [(1 << 28, 1000.0, 0)]).partition("\n")[2]  # no line names the collective
+    row = next(line for line in text.split("\n") if line.lstrip().startswith(f"{1 << 28}"))
+    log = tmp_path / "cut.log"
+    for left in (9, 1):  # in the second half, or just before its end
+        log.write_text(text[: text.index(row) + len(row) - left])
+        out = cli("show", log, status=1).out
+        (failed,) = (line for line in out.split("\n") if line.startswith("FAILED"))
+        assert "cut" in failed.partition("cut.log:")[2] and "taken for" not in failed
+    log.write_text(text[: text.index("  1250.0")])
+    assert f"{CUT}\n" in cli("show", log, status=1).out
 
 
 def test_a_header_with_root_requires_it() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from reports.analysis.launches import over_launches
-from reports.readers.reading import parse
+from reports.readers.reading import parse, read
 from reports.records.measurement import Placements, launch_of
 from reports.records.table import folded
 from reports.statistics.inference import launch_interval
 from reports.tables.show import texts
-from tests.reports.runs import changed, noisy, rows, to_jsonl
+from tests.reports.runs import changed, cli, noisy, rows, saved, to_jsonl
 
 
 def _launched(number: int, of: int = 4, seed: int = 9, slow: float = 1.0) -> list[Placements]:
@@ -50,6 +53,42 @@ def test_cycles_of_a_launch_are_one_sample() -> None:
         found = over_launches(given)
         assert len(found) == 6
         assert {len(r.launches_s) for r in found} == {2}
+
+
+def test_launches_of_a_run_directory_are_pooled(tmp_path: Path) -> None:
+    """Rule: files of a run directory are launches of one command, for tables and expectations; but
+    not files with the same launch, which are of two commands with one seed.
+    """  # noqa: D205
+    for number, name in enumerate(("records", "records-2", "records-3"), 1):
+        saved(tmp_path / f"{name}.jsonl", _launched(number, of=3))
+    said = cli("show", tmp_path, "--expect", "allreduce: busbw >= 900GB/s", status=1).out
+    assert (
+        said.count("3 launches' medians") == 1 and said.count("allreduce ring 1K out: busbw") == 1
+    )
+    missed = cli(
+        "show", tmp_path, "--format", "json", "--expect", "allreduce: busbw >= 900GB/s", status=1
+    )
+    assert len(json.loads(missed.out)["failures"]) == 6
+    assert "3 launches' medians" not in cli("show", tmp_path / "records.jsonl").out
+    for number in (1, 2):
+        saved(tmp_path / f"records-{number + 3}.jsonl", _launched(number, of=3))
+    found = over_launches(read(tmp_path).rows)
+    assert sorted(len(r.launches_s) for r in found) == [0] * 30
+
+
+def test_one_launch_of_several_has_its_own_interval() -> None:
+    """Rule: a row that one launch measured has that launch's median and interval, and says so."""
+    first, second = rows(_launched(1)), rows([*_launched(1), *_launched(2)[:3]])
+    alone = over_launches(first)
+    by_size = {(r.algorithm, r.size): r for r in first}
+    for row in alone:
+        known = by_size[row.algorithm, row.size]
+        assert (row.time_s, row.low_s, row.high_s) == (known.time_s, known.low_s, known.high_s)
+        assert not row.launches_s and row.low_s
+    said = " ".join(texts(alone, 80))
+    assert "rows of one launch: its median" in said and "launches' medians" not in said
+    said = " ".join(texts(over_launches(second), 80))
+    assert "2 launches' medians" in said and "other rows of one launch" in said
 
 
 def test_other_runs_stay_what_they_are() -> None:

@@ -32,6 +32,8 @@ def test_parameters_stand_behind_a_name() -> None:
     [
         ("-b 1K -e 64K -n20 --budget=2 -A ring,ps", "-b 1K -e 64K -n 20 --budget 2 -A ring,ps"),
         ("--ranks 4 --out x.jsonl --append -H a,b --launches 3", "--launches 3"),
+        ("-n 5 --launches 3 --seed 7 --launches 1 --launch 2/3:7 --after x", "-n 5 --launches 3"),
+        ("--total 60 -A ring --after x --total=30", "--total 60 -A ring"),
         ("-n 5 -A mine=./walk.json", ""),
         ("", ""),
     ],
