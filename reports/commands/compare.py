@@ -88,6 +88,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
         from reports.analysis.cautions import warnings_of
         from reports.analysis.expect import parse_share
+        from reports.analysis.launches import over_launches
         from reports.tables.comparison import comparison_document
 
         selection = wanted(self)
@@ -124,7 +125,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             failed.insert(0, f"FAILED: {rows} {agreeing(lost, 'are')} missing in NEW")
         gated = fail is not None or self.fail_missing
         if self.format == "json":
-            expected = expectations_document(selection, new, readings)
+            expected = expectations_document(selection, over_launches(new), readings)
             document = {
                 **comparison_document(comparisons, differing),
                 "only_in_base": lost,
@@ -137,7 +138,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         broken = print_broken(readings) if gated and not selection.rules else 0
         for line in failed:
             print(line)
-        return max(int(bool(failed)), broken, expect(selection, new, readings))
+        return max(int(bool(failed)), broken, expect(selection, over_launches(new), readings))
 
 
 def compared(
