@@ -309,9 +309,12 @@ def _await_writer(pipe: int) -> bytes:
 
 
 def similar_name(path: Path) -> str:
-    """``; did you mean NAME?`` with a file of the same folder that has a similar name, or empty."""
+    """``; did you mean NAME?`` with a file of the same folder that has a similar name, or empty.
+
+    Hidden files are left out, such as the lock of a run that was killed (`Claim`).
+    """
     with contextlib.suppress(OSError):
-        names = os.listdir(path.parent)  # noqa: PTH208
+        names = [one for one in os.listdir(path.parent) if not one.startswith(".")]  # noqa: PTH208
         # difflib compares with each name, which takes long in a folder of very many.
         near = difflib.get_close_matches(path.name, names, 1, 0.7) if len(names) < 10_000 else []
         if near and not path.exists():

@@ -197,6 +197,24 @@ def format_count(number: int | None, noun: str) -> str:
     return f"{'?' if number is None else number} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
+# Verbs as they stand behind several things, and behind one.
+_OF_ONE = {"are": "is", "have": "has", "were": "was", "vary": "varies", "drift": "drifts"}
+
+
+def agreeing(number: int, words: str) -> str:
+    """Return words that begin with a verb of several things, for ``number`` of them.
+
+    ``are slower``, or ``is slower`` for one.
+    """
+    verb, space, rest = words.partition(" ")
+    return f"{_OF_ONE.get(verb, verb)}{space}{rest}" if number == 1 else words
+
+
+def format_part(part: int, of: int, noun: str, words: str) -> str:
+    """Return what is true of a part: ``2 of 9 rows are slower``, or ``1 of 9 rows is slower``."""
+    return f"{part} of {format_count(of, noun)} {agreeing(part, words)}"
+
+
 def format_ranks(ranks: int | None) -> str:
     """Return ``1 rank``, ``2 ranks``; empty if the number is not known."""
     return format_count(ranks, "rank") if ranks else ""

@@ -139,6 +139,11 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["step", "--learners", "2", "--threads", "2"], "leave out --ranks and --threads"),
     (["cluster", "--hosts", "2"], "no command; write it after --"),
     (["ab", "--", "allreduce"], "two commands are needed"),
+    (
+        ["topology", "measure", "--ranks", "2"],
+        "did you mean mpirun -n 2 python -m topology measure?",
+    ),
+    (["topology", "measure", "--ranks"], "did you mean mpirun -n P python -m topology measure?"),
     (["topology", "pck"], "did you mean pick?"),
     (["topology", "none.txt"], "no command or file 'none.txt'; there are: check"),
     (["topology", "show", "RUN"], "; python -m topology FILE shows a file's map"),

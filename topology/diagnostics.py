@@ -795,9 +795,21 @@ def miscounted(topology: Topology, gpus: int | None, nics: int | None) -> list[F
     if driver := {*_DRIVER[:2]} & {*topology.sources}:
         listed = tuple(gpu for gpu in listed if any(fact.source in driver for fact in gpu.facts))
     findings = []
-    for code, what, devices, wanted in (
-        ("gpu-count", "GPU", listed, gpus),
-        ("nic-count", "NIC", topology.nics, nics),
+    for code, what, devices, wanted, remedy in (
+        (
+            "gpu-count",
+            "GPU",
+            listed,
+            gpus,
+            "look for devices that fell off the bus: dmesg (Xid 79), lspci",
+        ),
+        (
+            "nic-count",
+            "NIC",
+            topology.nics,
+            nics,
+            "look for the device in lspci, for its driver in dmesg, and at its port of the switch",
+        ),
     ):
         if wanted is not None and len(devices) != wanted:
             there = ", ".join(device.busid or device.id for device in devices)
@@ -808,7 +820,7 @@ def miscounted(topology: Topology, gpus: int | None, nics: int | None) -> list[F
                     ("machine",),
                     f"{format_count(len(devices), what)} instead of {wanted}",
                     f"found: {there or 'none'}",
-                    "look for devices that fell off the bus: dmesg (Xid 79), lspci",
+                    remedy,
                 )
             )
     return findings

@@ -46,6 +46,7 @@ from busbar.units import (
     format_count,
     format_duration,
     format_link_rate,
+    format_part,
     format_size_argument,
     parse_ranks,
     parse_size,
@@ -542,7 +543,8 @@ def _beside(rows: Sequence[LawPoint]) -> str:
     if not beside:
         return ""
     most = f"up to {100 * max(beside):.0f} % of all cores"
-    return f"{len(beside)} of {len(rows)} rows ran beside other programs, which took {most}"
+    part = format_part(len(beside), len(rows), "row", "ran")
+    return f"{part} beside other programs, which took {most}"
 
 
 def _place(row: LawPoint) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import traceback
@@ -21,11 +22,12 @@ from bench.links.measure import (
     sweep,
     with_racks,
 )
+from busbar.arguments import Parser
 from busbar.commands import Command
 from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
-from busbar.options import option, switch
+from busbar.options import Self, option, switch
 from busbar.status import BAD
 from busbar.terminal import make_lines_printable, styled_stream
 from busbar.units import format_duration
@@ -54,6 +56,14 @@ class MeasureCommand(PairOptions, FileOptions, Command):
     )
     output: str | None = option("-o --output FILE  save as JSON that --from reads")
     json: bool = switch("--json  print that JSON instead of matrices")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """Parse the options. The hint at ``--ranks``, which benchmarks have, is a launcher."""
+        count = re.search(r"--ranks[= ]([0-9]+)", " ".join(argv))
+        ranks = f"mpirun -n {count[1] if count else 'P'} {parser.prog}"
+        parser.beside = {**parser.beside, "ranks": ranks}
+        return super().parse(argv, parser, **more)
 
     def run(self) -> int:
         """Measure, or show the files of --from. Returns the exit status."""

@@ -162,7 +162,8 @@ class QualifyCommand(Command):
         title="output",
     )
     resume: Path | None = option(
-        "--resume FOLDER  go on with a run that was interrupted, or show one that has ended",
+        "--resume FOLDER  go on with a run that was interrupted, or print the verdicts of one that"
+        " has ended",
         alternatives="run",
     )
     dry_run: bool = switch("--dry-run  print the launches of a cluster without faults, and exit")

@@ -181,7 +181,7 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
     notes = [str(note) for reading in readings for note in reading.notes]
     series = collect(rows, placement)
     shared = sum(row.worksharing for row in rows)
-    note = f"{shared} rows count for nothing, since ranks shared their work (docs/reports.md)"
+    note = f"{format_count(shared, 'row')} left out: ranks shared their work (docs/reports.md)"
     if not series:
         names = ", ".join(map(str, paths))
         raise Unsupported(

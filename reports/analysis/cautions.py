@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from busbar.units import format_size
+from busbar.units import agreeing, format_count, format_part, format_size
 from reports.analysis.winners import MUCH, is_disturbed, mostly_disturbed
 from reports.records.cores import is_emulated, marked, oversubscription
 from reports.records.measurement import LIBRARY, Measurement, grouped, level_of
@@ -79,49 +79,51 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     ours = [r for r in timed if r.run.format.startswith("busbar")]
     silent = sum(not r.times_s and r.low_s is None for r in ours)
     wrong = sum(bool(r.wrong) for r in rows)
-    who = "1 row has" if wrong == 1 else f"{wrong} rows have"
+    who = f"{format_count(wrong, 'row')} {agreeing(wrong, 'have')}"
     texts = [f"{who} wrong elements"] if wrong else []
     crowded = [r for r in timed if r.oversubscribed]
     if crowded:
         crowding = f"{oversubscription(crowded)}: times include waiting for a core"
-        texts.append(f"{len(crowded)} of {len(timed)} rows are {crowding}")
+        texts.append(format_part(len(crowded), len(timed), "row", f"are {crowding}"))
     if words := disturbed(timed):
         texts.append(words)
     shared = sum(marked(r) != r.algorithm for r in timed)
     if shared:
         texts.append(
-            f"{shared} of {len(timed)} rows are of plans whose work any rank may have carried out:"
-            " they need not be times of the algorithm that they name"
+            format_part(shared, len(timed), "row", "are of plans whose work any rank may have")
+            + " carried out: times need not be those of the algorithm that is named"
         )
     above = Counter(why_above(r, share_of_limit(r) or 0.0) for r in timed)
     for letter, why in WHY_ABOVE.items():
         if above[letter]:
             texts.append(
-                f"{above[letter]} of {len(timed)} rows are above {ABOVE_LIMIT:.0%} of their limit"
-                f" ({letter}): {why}"
+                format_part(above[letter], len(timed), "row", f"are above {ABOVE_LIMIT:.0%}")
+                + f" of the limit ({letter}): {why}"
             )
     shares = [share for r in timed if (share := share_of_limit(r)) and not why_above(r, share)]
     if beyond := sum(share > BEYOND_LIMIT for share in shares):
         texts.append(
-            f"{beyond} of {len(timed)} rows are above {BEYOND_LIMIT:.0%} of their limit, which does"
-            " not hold for them"
+            format_part(beyond, len(timed), "row", f"are above {BEYOND_LIMIT:.0%} of the limit,")
+            + " which does not hold there"
         )
     if silent:
-        texts.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
+        texts.append(
+            format_part(silent, len(timed), "row", "have no raw times: no interval is known")
+        )
     # A loop has one mean, however long it was.
     judged = [r for r in timed if (r.times_s and r.timing != "loop") or r.cv is not None]
     looked_at = _looked_at(judged)
-    of = _of(len(looked_at), len(judged))
+    every = len(judged)
     reasons = [(row, reason) for row in looked_at for reason in _reasons(row)]
     by_kind = grouped(reasons, lambda one: one[1].kind)
     if few := len(by_kind.pop("few", ())):
-        texts.append(f"{few} {of} {_SAID['few']}")
+        texts.append(_of_judged(few, len(looked_at), every, _SAID["few"]))
     kinds = [(by_kind[kind], words) for kind, words in _SAID.items() if kind in by_kind]
     if kinds:
-        counts = [f"{len(mine)} {words}" for mine, words in kinds[1:]]
+        counts = [f"{len(mine)} {agreeing(len(mine), words)}" for mine, words in kinds[1:]]
         first, words = kinds[0]
         row, worst = max(first, key=lambda one: one[1].amount)
-        head = ", ".join([f"{len(first)} {of} {words}", *counts])
+        head = ", ".join([_of_judged(len(first), len(looked_at), every, words), *counts])
         texts.append(f"{head}; most of all {named(row)}: {worst.text}")
     return texts
 
@@ -133,8 +135,8 @@ def disturbed(rows: Sequence[Measurement]) -> str:
         return ""
     worst = max(beside, key=lambda r: r.others_share or 0.0)
     return (
-        f"{len(beside)} of {len(rows)} rows ran beside other programs, which took up to"
-        f" {100 * (worst.others_share or 0.0):.0f} % of all cores ({named(worst)})"
+        f"{format_part(len(beside), len(rows), 'row', 'ran')} beside other programs, which took up"
+        f" to {100 * (worst.others_share or 0.0):.0f} % of all cores ({named(worst)})"
     )
 
 
@@ -152,9 +154,9 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
         command += " --wait-quiet 10m"
     return (
         "too disturbed to compare algorithms: other programs took up to"
-        f" {100 * max(shares):.0f} % of all cores in {len(shares)} of {len(timed)} rows, which may"
-        " have moved all iterations of a row, so no interval shows it; repeat the"
-        f" run{command and f': {command}'}"
+        f" {100 * max(shares):.0f} % of all cores in {len(shares)} of"
+        f" {format_count(len(timed), 'row')}, which may have moved all iterations of a row, so no"
+        f" interval shows it; repeat the run{command and f': {command}'}"
     )
 
 
@@ -218,7 +220,8 @@ def disturbance(rows: Sequence[Measurement]) -> str:
     causes = list(filter(None, [oversubscription(timed)]))
     if shares and not too_disturbed(timed):
         most = f"up to {100 * max(shares):.0f} % of all cores"
-        causes.append(f"other programs took {most} in {len(shares)} of {len(timed)} rows")
+        of = format_count(len(timed), "row")
+        causes.append(f"other programs took {most} in {len(shares)} of {of}")
     return f"times may be disturbed: {'; '.join(causes)}" if causes else ""
 
 
@@ -234,13 +237,14 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
     judged = [(where, unstable(times)) for where, times in looked_at]
     few = sum(one.kind == "few" for _, reasons in judged for one in reasons)
     moved = [(where, chief) for where, reasons in judged if (chief := _chief(reasons)) is not None]
-    every = _of(len(looked_at), len(timed))
-    lines = [f"{few} {every} {_SAID['few']}"] if few else []
+    every = len(looked_at), len(timed)
+    lines = [_of_judged(few, *every, _SAID["few"])] if few else []
     if moved:
         kinds = Counter(one.kind for _, one in moved)
         causes = ", ".join(f"{_SHORT[kind]} {n}" for kind, n in kinds.most_common())
         where, worst = max(moved, key=lambda pair: pair[1].shift)
-        lines.append(f"{len(moved)} {every} {_MOVED} ({causes}); most of all {where}: {worst.text}")
+        head = _of_judged(len(moved), *every, _MOVED)
+        lines.append(f"{head} ({causes}); most of all {where}: {worst.text}")
     return lines + _polling(rows)
 
 
@@ -251,15 +255,15 @@ def _polling(rows: Sequence[Measurement]) -> list[str]:
     if not beside:
         return []
     return [
-        f"{beside} of {len(mine)} rows of library ran beside other programs at a thread level at"
-        " which MPICH waits without giving up its core: --mpi-threads multiple may be many times as"
-        " fast there"
+        f"{format_part(beside, len(mine), 'row', 'of library ran')} beside other programs at a"
+        " thread level at which MPICH waits without giving up its core: --mpi-threads multiple may"
+        " be many times as fast there"
     ]
 
 
 def is_in_brief(text: str) -> bool:
     """True for a line of `in_brief`, among the messages of a run."""
-    return any(f" rows {words}" in text or f" looked at {words}" in text for words in _IN_BRIEF)
+    return any(words.partition(" ")[2] in text for words in _IN_BRIEF)  # the verb may be of one
 
 
 def _chief(reasons: Sequence[Unstable]) -> Unstable | None:
@@ -268,8 +272,10 @@ def _chief(reasons: Sequence[Unstable]) -> Unstable | None:
     return next((by_kind[kind] for kind in _SHORT if kind in by_kind), None)
 
 
-def _of(looked_at: int, every: int) -> str:
-    return f"of {every} rows" if looked_at == every else f"of the {looked_at} rows looked at"
+def _of_judged(part: int, looked_at: int, every: int, words: str) -> str:
+    if looked_at == every:
+        return format_part(part, every, "row", words)
+    return f"{part} of the {looked_at} rows looked at {agreeing(part, words)}"
 
 
 def share_of_limit(row: Measurement) -> float | None:

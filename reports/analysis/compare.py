@@ -14,7 +14,7 @@ from statistics import mean, median
 from typing import Any, Literal, get_args
 
 from busbar.errors import ReportError
-from busbar.units import format_count
+from busbar.units import agreeing, format_count, format_part
 from reports.records.cores import per_core_text
 from reports.records.measurement import LIBRARY, Measurement, flat, grouped, level_of
 from reports.records.metrics import Metric, metric_of
@@ -448,7 +448,7 @@ def compare_runs(
         note("rows without an algorithm are compared with the library's")
     for rows, name in ((lost, "BASE"), (added, "NEW")):
         if rows:
-            note(f"{len(rows)} rows are only in {name}")
+            note(f"{format_count(len(rows), 'row')} {agreeing(len(rows), 'are')} only in {name}")
     return compare(joined, noise), unlike, len(lost)
 
 
@@ -457,7 +457,7 @@ def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Dif
     over = [{row_key(r): level_of(r) for r in rows if level_of(r)} for rows in (base, new)]
     shared = [key for key in over[0] if key in over[1]]
     left, right = (", ".join(sorted({side[key] for key in shared})) for side in over)
-    what = f"{len(shared)} rows over MPI,"
+    what = f"{format_count(len(shared), 'row')} over MPI,"
     return [Difference(_LEVEL, what, left, right)] if left != right else []
 
 
@@ -476,11 +476,11 @@ def _shared(
         sides = (
             per_core_text([r.ranks_per_core for r in side]) for side in zip(*crowded, strict=True)
         )
-        what = f"{len(crowded)} of {len(pairs)} rows are oversubscribed on one side only:"
+        what = format_part(len(crowded), len(pairs), "row", "are oversubscribed on one side only:")
         differing.append(Difference("cores", what, *(text or "a core a rank" for text in sides)))
     worked = [(a, b) for a, b in pairs if a.worksharing != b.worksharing]
     if worked:
-        what = f"{len(worked)} of {len(pairs)} rows: a rank's work was"
+        what = f"{len(worked)} of {format_count(len(pairs), 'row')}: a rank's work was"
         sides = (
             "shared" if any(r.worksharing for r in side) else "its own"
             for side in zip(*worked, strict=True)
@@ -489,7 +489,7 @@ def _shared(
     timed = [(_timed(a), _timed(b)) for a, b in pairs]
     unlike = [(a, b) for a, b in timed if a and b and a != b]
     if unlike:
-        what = f"{len(unlike)} of {len(pairs)} rows were timed otherwise:"
+        what = format_part(len(unlike), len(pairs), "row", "were timed otherwise:")
         sides = (" and ".join(dict.fromkeys(side)) for side in zip(*unlike, strict=True))
         differing.append(Difference("timing", what, *sides))
     return differing

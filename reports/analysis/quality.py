@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
-from busbar.units import format_count
+from busbar.units import agreeing, format_count
 from reports.analysis.compare import CANNOT_TELL, UNTESTED, VERDICTS
 from reports.records.measurement import LIBRARY, Measurement, Run, grouped, listed
 from reports.records.metrics import is_measured
@@ -102,7 +102,8 @@ class _Facts:
 
 
 def _count(n: int, of: int, what: str) -> str:
-    return f"{what} of all {of} rows" if n == of else f"{what} of {n} of {of} rows"
+    rows = format_count(of, "row")
+    return f"{what} of all {rows}" if n == of else f"{what} of {n} of {rows}"
 
 
 def _held(bare: int, of: int, what: str, reason: str) -> Verdict:
@@ -135,7 +136,8 @@ def _left_out(f: _Facts) -> Verdict:
     if unused:
         return _BROKEN, "; ".join(unused)
     skipped = sum(bool(r.skipped) for r in f.rows)
-    text = f"{skipped} rows were skipped, each with its reason" if skipped else "no row was skipped"
+    rows = f"{format_count(skipped, 'row')} {agreeing(skipped, 'were')}"
+    text = f"{rows} skipped, each with its reason" if skipped else "no row was skipped"
     return _KEPT, f"{text}; every CPU had a rank"
 
 
@@ -159,7 +161,7 @@ def _means(f: _Facts) -> Verdict:
     if bare:
         return _BROKEN, _count(len(bare), len(f.timed), "only rates, averaged in an unknown way,")
     kinds = Counter(r.statistic for r in f.timed)
-    text = ", ".join(f"{kind} in {n} rows" for kind, n in kinds.items())
+    text = ", ".join(f"{kind} in {format_count(n, 'row')}" for kind, n in kinds.items())
     return _KEPT, f"times are summarised ({text}); rates follow from that time and are not averaged"
 
 
@@ -169,14 +171,14 @@ def _ratios(f: _Facts) -> Verdict:
         return _NONE, "no ratio is shown"
     bare = sum(not r.time_s for g in groups for r in g)
     if bare:
-        return _BROKEN, f"{bare} rows of ratios have no time that they could be traced to"
+        return _BROKEN, f"{format_count(bare, 'row')} of ratios without a time to trace them to"
     return _KEPT, "ratios stand row by row beside their times; none is averaged"
 
 
 def _intervals(f: _Facts) -> Verdict:
     bare = [r for r in f.timed if r.low_s is None or r.high_s is None]
     if not bare:
-        return _KEPT, f"95 % interval of the median in all {len(f.timed)} rows"
+        return _KEPT, f"95 % interval of the median in all {format_count(len(f.timed), 'row')}"
     counts = {
         "have no raw times": sum(not r.times_s for r in bare),
         "have the mean of a loop": sum(r.timing == "loop" and bool(r.times_s) for r in bare),
@@ -221,7 +223,11 @@ def _tested(f: _Facts) -> Verdict:
 def _centre(f: _Facts) -> Verdict:
     bare = sum(r.p99_s is None and r.max_s is None for r in f.timed)
     few = sum(r.p99_s is not None and (r.iterations or 0) < 100 for r in f.timed)
-    note = f"; p99 is the maximum in {few} rows of fewer than 100 iterations" if few else ""
+    note = (
+        f"; p99 is the maximum in {format_count(few, 'row')} of fewer than 100 iterations"
+        if few
+        else ""
+    )
     text = f"least and greatest time or p99 of every row{note}"
     return _held(bare, len(f.timed), "one figure and no extremes", text)
 

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.statistics import interval
-from busbar.units import format_p_value, format_rate, format_seconds
+from busbar.units import format_count, format_p_value, format_rate, format_seconds
 from reports.records.measurement import Measurement, grouped, listed
 from reports.records.metrics import named
 from reports.statistics.inference import chi_squared_p, holm, likeness, robust_test
@@ -579,7 +579,8 @@ def culprits(
         known = places if len(places.nodes) == len(pairs.ids) else Places((), ())
         for w in worse(pairs, margin):
             _put(suspects, _by_matrix(w, pairs, known))
-        notes.append(f"matrix of {_QUANTITY[pairs.name]}: {len(pairs.compared)} pairs compared")
+        count = format_count(len(pairs.compared), "pair")
+        notes.append(f"matrix of {_QUANTITY[pairs.name]}: {count} compared")
     ordered = sorted(suspects.values(), key=lambda s: (not s.sure, -s.amount))
     unshown = "" if matrices else _unshown(every)
     return Findings(tuple(ordered), tuple(n for n in notes if n), unshown)
@@ -674,9 +675,10 @@ def _looked_at(rows: Sequence[Measurement], observed: Sequence[Observation], mat
     size = len(rows[0].per_rank_s)
     if not observed:
         return (
-            f"{len(rows)} rows of {size} ranks: ranks are compared from 3 ranks and 6 iterations on"
+            f"{format_count(len(rows), 'row')} of {size} ranks: ranks are compared from 3 ranks and"
+            " 6 iterations on"
         )
-    text = f"{len(observed)} rows of {size} ranks compared"
+    text = f"{format_count(len(observed), 'row')} of {size} ranks compared"
     crowd = max(row.ranks_per_core or 0.0 for row in rows)
     if crowd > 1:
         text += f"; {crowd:.3g} ranks share a core, so the scheduler is seen as well"

@@ -371,7 +371,7 @@ def _measured(rows: Sequence[Measurement]) -> tuple[Measured, list[str]]:
     chosen = max(transports, key=transports.count, default="")
     if set(transports) - {chosen}:
         others = len(mine) - transports.count(chosen)
-        notes.append(f"{others} rows of other transports than {chosen} are left out")
+        notes.append(f"{format_count(others, 'row')} of other transports than {chosen} left out")
     carried = (r for r in mine if r.transport == chosen)
     groups = grouped(carried, lambda r: (r.algorithm, r.ranks or 0, r.size or 0))
     return {key: _best(some) for key, some in groups.items()}, notes

@@ -16,7 +16,7 @@ from busbar.completion import run_files
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.tables import new_table
-from busbar.units import format_change, format_count
+from busbar.units import agreeing, format_change, format_count
 from reports.commands.output import (
     ExpectOptions,
     LogOptions,
@@ -88,6 +88,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
         from reports.analysis.cautions import warnings_of
         from reports.analysis.expect import parse_share
+        from reports.analysis.launches import over_launches
         from reports.tables.comparison import comparison_document
 
         selection = wanted(self)
@@ -120,10 +121,11 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             _print(comparisons, rules, [*base, *new], self)
         failed = _failed(comparisons, fail, new)
         if self.fail_missing and lost:
-            failed.insert(0, f"FAILED: {lost} rows of BASE are missing in NEW")
+            rows = f"{format_count(lost, 'row')} of BASE"
+            failed.insert(0, f"FAILED: {rows} {agreeing(lost, 'are')} missing in NEW")
         gated = fail is not None or self.fail_missing
         if self.format == "json":
-            expected = expectations_document(selection, new, readings)
+            expected = expectations_document(selection, over_launches(new), readings)
             document = {
                 **comparison_document(comparisons, differing),
                 "only_in_base": lost,
@@ -136,7 +138,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         broken = print_broken(readings) if gated and not selection.rules else 0
         for line in failed:
             print(line)
-        return max(int(bool(failed)), broken, expect(selection, new, readings))
+        return max(int(bool(failed)), broken, expect(selection, over_launches(new), readings))
 
 
 def compared(
@@ -229,10 +231,15 @@ def _failed(
     if slow:
         untold = sum(c.word == "cannot tell" for c in slow)
         but = f"; one launch a side cannot tell {untold} of them from chance" if untold else ""
-        lines.append(f"FAILED: {len(slow)} rows are slower by more than {100 * fail:g}%{but}")
+        lines.append(f"FAILED: {_slower(len(slow), fail)}{but}")
     if wrong:
         lines.append(f"FAILED: NEW has wrong elements in {format_count(len(wrong), 'row')}")
     return lines
+
+
+def _slower(rows: int, share: float) -> str:
+    words = agreeing(rows, f"are slower by more than {100 * share:g}%")
+    return f"{format_count(rows, 'row')} {words}"
 
 
 # Number of latest campaigns that are shown as columns.
@@ -345,7 +352,10 @@ def _print_history(changes: History, runs: Sequence[Sequence[Measurement]]) -> N
                 markup=False,
             )
         change = "lasting change" if alone else "change"
-        what = f"{len(changes.series)} rows over {len(changes.runs)} runs"
+        what = (
+            f"{format_count(len(changes.series), 'row')} over"
+            f" {format_count(len(changes.runs), 'run')}"
+        )
         if max(len(s.points) for s in changes.series) < FEWEST_RUNS:
             print(
                 f"too few runs to tell: {what}, and a change can show from {FEWEST_RUNS} runs on;"
@@ -368,9 +378,7 @@ def _history_gate(
     open_ = [s for s in changes.series if s.alarm is not None and s.alarm.ratio > 1 + fail]
     for rows, what in ((slow, "since their latest change"), (open_, "in the last runs")):
         if rows:
-            print(
-                f"FAILED: {len(rows)} rows are slower by more than {100 * fail:g}% {what}", file=out
-            )
+            print(f"FAILED: {_slower(len(rows), fail)} {what}", file=out)
     wrong = sum(bool(row.wrong) for one in latest for row in one.rows)
     if wrong:
         print(

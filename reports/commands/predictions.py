@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from busbar.commands import Command
 from busbar.errors import ReportError
 from busbar.options import option
-from busbar.units import format_ranks, parse_ranks, parse_size, sweep_sizes
+from busbar.units import format_count, format_ranks, parse_ranks, parse_size, sweep_sizes
 from reports.commands.output import RunOptions, console, note, print_table, read_noting, rows_of
 from reports.records.measurement import LIBRARY, Measurement
 
@@ -192,7 +192,7 @@ def _by_fit(rows: Sequence[Measurement], fit: Fit) -> list[AccuracyPoint]:
     other = sum(r.transport not in transports and bool(r.transport) for r in ours)
     if other:
         names = ", ".join(sorted(transports))
-        note(f"{other} rows of another transport than the fit's ({names}) are left out")
+        note(f"{format_count(other, 'row')} of another transport than the fit's ({names}) left out")
     measured = {costs.ranks for costs in fit.costs}
     for ranks in sorted({r.ranks for r in mine if r.ranks} - measured):
         for line in fit.for_ranks(ranks).notes[-1:]:

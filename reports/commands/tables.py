@@ -30,6 +30,7 @@ from reports.commands.output import (
     read_noting,
     wanted,
 )
+from reports.readers.qualified import is_qualified
 from reports.readers.reading import ReadFiles, read_each
 from reports.records.measurement import Measurement, Note, Reading
 
@@ -73,6 +74,10 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         if not files.readings:
             raise files.errors[-1]
         print_notes(files.paths, files.readings, self.quiet)
+        for path in filter(is_qualified, files.paths):
+            note(
+                f"{path}: launches of busbar qualify; its verdicts: busbar qualify --resume {path}"
+            )
         return files.having_rows()
 
     def _document(self) -> int:

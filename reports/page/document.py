@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 
 from busbar.errors import MissingLibrary, ReportError
-from busbar.units import format_count
+from busbar.units import format_count, format_part
 from reports.analysis.cautions import disturbed
 from reports.analysis.machine import MachinePart
 from reports.figures.series import run_names
@@ -140,7 +140,8 @@ def _banner(rows: Sequence[Measurement]) -> str:
     """The warnings at the top of a page: ranks shared cores, other programs ran."""
     warnings = [disturbed(rows)]
     if crowded := [r for r in rows if r.oversubscribed]:
-        shared = f"{len(crowded):,} of {len(rows):,} rows are {oversubscription(crowded)}"
+        what = f"are {oversubscription(crowded)}"
+        shared = format_part(len(crowded), len(rows), "row", what)
         warnings.insert(0, f"{shared}: times include waiting for a core")
     return "".join(f'<p class="note" role="note">{text(w)}.</p>' for w in warnings if w)
 

@@ -16,6 +16,7 @@ from math import isclose, isfinite
 
 from msgspec.structs import replace
 
+from busbar.units import format_count
 from reports.readers import names
 from reports.readers.gathered import Printed, agreed, contradiction, span
 from reports.readers.text import Line
@@ -499,7 +500,8 @@ def _check_values(
     """Add notes that fail the run for wrong values of no row: stars, the count below the table."""
     starred = [s.line for s in table.rows if any(cell.endswith("*") for cell in s.cells)]
     if starred:
-        text = f"the log stars the error of {len(starred)} rows from here on as too large"
+        count = format_count(len(starred), "row")
+        text = f"the log stars the error of {count} from here on as too large"
         notes.append(Note(source, starred[0], text, broken=True))
     elif table.out_of_bounds is not None and not any(row.wrong for row in rows):
         line, values = table.out_of_bounds

@@ -12,9 +12,11 @@ from busbar.tables import WIDE, Column, RenderedTable, draw_trend, render_csv, r
 from busbar.units import (
     OPEN,
     format_change,
+    format_count,
     format_digits,
     format_interval,
     format_p_value,
+    format_part,
     format_size,
     is_open,
 )
@@ -205,8 +207,9 @@ def clocks(comparisons: Sequence[Comparison]) -> str:
     low, high = (f"{100 * one:+.1f}" for one in (min(apart), max(apart)))
     by = f"{low} %" if low == high else f"{low} to {high} %"
     return (
-        f"Core clocks differ in {len(apart)} of {len(changes)} rows, NEW's by {by}: what is bound"
-        " by the core takes as much longer or shorter. More launches in turns even it out."
+        f"Core clocks differ in {len(apart)} of {format_count(len(changes), 'row')}, NEW's by"
+        f" {by}: what is bound by the core takes as much longer or shorter. More launches in turns"
+        " even it out."
     )
 
 
@@ -281,7 +284,9 @@ def _event_text(h: History, event: HistoryEvent) -> str:
             by = (
                 low if low == high else f"{format_change(float(np.median(mine)))} ({low} to {high})"
             )
-            words.append(f"{len(mine)} of {len(h.series)} rows {word} by {by}".replace("-", ""))
+            words.append(
+                format_part(len(mine), len(h.series), "row", f"{word} by {by}".replace("-", ""))
+            )
     names = [named(s.row) for s, _, _ in event.changes[:_MOST_NAMED]]
     more = len(event.changes) - len(names)
     which = ", ".join(names) + (f" and {more} more" if more else "")

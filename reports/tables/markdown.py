@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from busbar.tables import Column, render_markdown
-from busbar.units import format_change, format_interval, format_size
+from busbar.units import format_change, format_count, format_interval, format_size
 from reports.analysis.answer import (
     answers,
     crossovers,
@@ -65,7 +65,7 @@ def markdown(rows: Sequence[Measurement]) -> str:
             parts.append(_run_table(group[:left]))
         left -= len(group)
     if left < 0:
-        parts.append(f"{-left} rows more.\n")
+        parts.append(f"{format_count(-left, 'row')} more.\n")
     best = [_answer(what, ranges) for what, ranges in answers(rows).items()]
     best = [f"{_cell(why)}\n" for why in [too_disturbed(rows)] if why and best] + best
     warnings = [f"- {_cell(w)}" for w in (*server_and_ring(rows), *warnings_of(rows))]
@@ -145,11 +145,11 @@ def comparison_markdown(
         lines += [*_compared(changed[:MOST_ROWS]), ""]
     room = MOST_ROWS - len(changed)
     if rest and room > 0:
-        title = f"{len(rest)} rows that did not change" if changed else f"{len(rest)} rows"
+        title = format_count(len(rest), "row") + " that did not change" * bool(changed)
         lines += ["<details>", f"<summary>{title}</summary>", "", *_compared(rest[:room]), ""]
         lines += ["</details>", ""]
     if len(comparisons) > MOST_ROWS:
-        lines.append(f"{len(comparisons) - MOST_ROWS} rows more.")
+        lines.append(f"{format_count(len(comparisons) - MOST_ROWS, 'row')} more.")
     lines += _rules(rules) if rules else []
     return "\n".join(lines).rstrip() + "\n"
 

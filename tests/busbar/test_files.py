@@ -92,6 +92,8 @@ def test_a_name_that_is_no_file_gets_the_nearest(tmp_path: Path) -> None:
     """Rule: a mistyped name is answered with a file of its folder; an odd one with nothing."""
     (tmp_path / "first.jsonl").touch()
     assert similar_name(tmp_path / "firts.jsonl") == f"; did you mean {tmp_path}/first.jsonl?"
+    (tmp_path / ".kill.jsonl.lock").touch()
+    assert not similar_name(tmp_path / "kill.jsonl")
     assert not similar_name(tmp_path / "other.csv") and not similar_name(tmp_path / "no" / "first")
     with pytest.raises(ReportError, match="did you mean"):
         read_bytes(tmp_path / "firts.jsonl")

@@ -69,6 +69,9 @@ def test_launches_of_a_run_directory_are_pooled(tmp_path: Path) -> None:
         "show", tmp_path, "--format", "json", "--expect", "allreduce: busbw >= 900GB/s", status=1
     )
     assert len(json.loads(missed.out)["failures"]) == 6
+    rule = ("--expect", "allreduce: busbw >= 900GB/s")
+    said = cli("compare", tmp_path, tmp_path, *rule, status=1).out
+    assert said.count("allreduce ring 1K out: busbw") == 1
     assert "3 launches' medians" not in cli("show", tmp_path / "records.jsonl").out
     for number in (1, 2):
         saved(tmp_path / f"records-{number + 3}.jsonl", _launched(number, of=3))

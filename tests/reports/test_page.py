@@ -143,7 +143,7 @@ def test_shared_cores_are_said_first() -> None:
     """Rule: a page with oversubscribed rows says so above everything else; others do not."""
     found = rows(records(["ring"], [4], [1024]))
     crowded = page([replace(found[0], ranks_per_core=2.0), *found[1:]]).decode()
-    assert "1 of 2 rows are oversubscribed: 2 ranks per core" in crowded.split("<main")[0]
+    assert "1 of 2 rows is oversubscribed: 2 ranks per core" in crowded.split("<main")[0]
     assert "oversubscribed" not in page(found).decode().split("<main")[0]
 
 

@@ -59,7 +59,7 @@ def test_a_good_record_keeps_every_rule_that_applies() -> None:
         (2, (_row(run=_run(cpus=None)),), "does not say what there was"),
         (2, (_row(run=_run(mapping={"gpu": ["0000:1b:00.0"]})),), "how many GPUs"),
         (3, (_row(time_s=None),), "only rates"),
-        (4, (_row(), _row(algorithm="library", time_s=None)), "1 rows of ratios"),
+        (4, (_row(), _row(algorithm="library", time_s=None)), "1 row of ratios"),
         (5, (_row(low_s=None, times_s=()),), "1 have no raw times"),
         (5, (_row(low_s=None, times_s=TIMES[:3]),), "fewer than 6"),
         (6, (_row(statistic="mean"),), "a mean"),
@@ -107,7 +107,7 @@ def test_one_rank_is_a_base() -> None:
 def test_skipped_rows_have_reasons() -> None:
     """Rule: a row that was skipped with a reason is not something left out in silence."""
     rule = _rule(2, _row(), _row(time_s=None, algbw_bytes_per_s=None, skipped="no memory"))
-    assert rule.state == "kept" and "1 rows were skipped" in rule.why
+    assert rule.state == "kept" and "1 row was skipped" in rule.why
 
 
 def test_nothing_timed_nothing_applies() -> None:

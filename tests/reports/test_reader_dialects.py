@@ -106,7 +106,7 @@ def test_a_starred_error_is_kept_and_said() -> None:
         head + START + "    20.00    0.10    0.15 1e+00*    40.00    0.05    0.08  0e+00\n"
     )
     assert [(r.placement, r.error) for r in found.rows] == [("out", 1.0), ("in", 0.0)]
-    assert [n.line for n in found.notes if "stars the error of 1 rows" in n.text and n.broken] == [
+    assert [n.line for n in found.notes if "stars the error of 1 row " in n.text and n.broken] == [
         2
     ]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from busbar.units import format_change, format_interval, seven_characters
+from busbar.units import agreeing, format_change, format_interval, format_part, seven_characters
 from reports.analysis.cautions import WHY_ABOVE, warnings_of
 from reports.exports.run_table import number, row
 from reports.records.measurement import Noise, Placements
@@ -159,7 +159,7 @@ def test_more_than_the_limit_is_explained() -> None:
         assert text.count("more than any memory reaches") == (limit > 1.5)
         if why is not None:
             assert f"{cell[-1]}: {why.split(',')[0].split(';')[0]}" in text
-            assert notes[0].startswith("1 of 1 rows") and notes[0].endswith(why)
+            assert notes[0].startswith("1 of 1 row ") and notes[0].endswith(why)
 
 
 def _with_limits(*algorithms: tuple[str, float]) -> list[Placements]:
@@ -198,3 +198,11 @@ def test_a_tilde_is_explained_with_algorithm_and_sizes() -> None:
     rows = [allreduce(name, 4, 1024, mixed, mixed) for name in ("ring", "tree")]
     lines = answer(flat(rows), 80)
     assert lines.count("~ring: tree may be as fast at 1K") == 2, lines
+
+
+def test_a_count_of_one_is_singular() -> None:
+    """Rule: noun and verb of a sentence follow the count; what is no verb stays."""
+    assert format_part(1, 1, "row", "are slower") == "1 of 1 row is slower"
+    assert format_part(1, 9, "row", "vary by 3 %") == "1 of 9 rows varies by 3 %"
+    assert format_part(2, 9, "row", "were skipped") == "2 of 9 rows were skipped"
+    assert agreeing(1, "ran") == "ran" and agreeing(1, "drift") == "drifts"

@@ -11,7 +11,7 @@ import pytest
 from busbar.start import python
 from reports.records.measurement import Measurement
 from reports.tables.show import _OF_WIDE, SPARE, lines_of, tables, texts
-from tests.reports.runs import cli, records, rows, saved
+from tests.reports.runs import cli, noisy, records, rows, saved
 
 WORDS = ("time", "95 %", "busbw", "limit", "n")
 
@@ -148,3 +148,11 @@ def test_no_width_cuts_a_number_or_drops_the_key(algorithm: str) -> None:
                 assert all(word in text for word in words), f"{width}: {cell}"
             if column.header in ("n", "limit", "95 %", "time"):
                 assert [str(cell) for cell in column._cells] == whole[str(column.header)]
+
+
+def test_a_campaign_of_qualify_names_the_command_of_its_verdicts(tmp_path: Path) -> None:
+    """Rule: its run directory has rates to show; the verdicts are printed by another command."""
+    saved(tmp_path / "records.jsonl", noisy(1))
+    assert "qualify" not in cli("show", tmp_path).err
+    (tmp_path / "verdicts.json").touch()
+    assert f"its verdicts: busbar qualify --resume {tmp_path}\n" in cli("show", tmp_path).err

@@ -213,12 +213,12 @@ def test_warnings_of_a_run_count_the_rows_of_each_kind() -> None:
     found = warnings_of(rows)
     assert found[0] == "1 row has wrong elements" and warnings_of(rows[:1]) == []
     assert found[1:] == [
-        "1 of 3 rows vary by more than 10 % (cv) from iteration to iteration, 2 drift, 2 have"
+        "1 of 3 rows varies by more than 10 % (cv) from iteration to iteration, 2 drift, 2 have"
         " iterations that resemble the one before; most of all allreduce c 1K out: cv 13.5 %"
     ]
     (drift,) = warnings_of(rows[1:2])[1:]
     assert drift.startswith(
-        "1 of 1 rows drift, 1 have iterations that resemble the one before; most"
+        "1 of 1 row drifts, 1 has iterations that resemble the one before; most"
     )
 
 

@@ -103,7 +103,7 @@ def test_accuracy_command(tmp_path: Path) -> None:
     run, fit = saved(tmp_path / "run.jsonl", results), _fit(tmp_path / "fit.json")
     out, err = cli("accuracy", run, "--fit", fit)
     assert "25/25" in out
-    assert "1 rows of another transport" in err and "measured with 4 ranks, not with 8" in err
+    assert "1 row of another transport" in err and "measured with 4 ranks, not with 8" in err
     lines = cli("accuracy", run, "--fit", fit, "--format", "csv").out.splitlines()
     assert len(lines) == 1 + len(SIZES) + 1
     assert float(lines[1].split(",")[-1]) == pytest.approx(0.25, abs=1e-6)

@@ -196,8 +196,8 @@ def test_matrices_that_no_links_come_of_are_told() -> None:
     A ragged one an error.
     """
     strange = hwloc_of(TWO_GPUS, after=matrix("NVLinkBandwidth", "0 25000 25000 0", "4 99"))
-    assert not strange.links and told(strange, "links", "1 pairs of other objects")
-    assert told(hwloc_of(TWO_GPUS, after=matrix("XeLinkBandwidth", "0 5 5 0")), "links", "1 pairs")
+    assert not strange.links and told(strange, "links", "1 pair of other objects")
+    assert told(hwloc_of(TWO_GPUS, after=matrix("XeLinkBandwidth", "0 5 5 0")), "links", "1 pair")
     both = matrix("XGMIBandwidth", "0 100000 100000 0") + matrix("XGMIHops", "0 2 2 0", kind=5)
     assert not hwloc_of(TWO_GPUS, after=both).links
     one = hwloc_of(TWO_GPUS, after=matrix("XGMIBandwidth", "0 100000 100000 0"))

@@ -360,7 +360,9 @@ def test_another_number_of_devices_is_a_finding() -> None:
     driver, bus = smi_xml.parse(texts.SMI_XML), sysfs.parse(texts.SYSFS)
     assert (len(driver.gpus), len(bus.gpus), len(bus.nics)) == (2, 2, 1)
     assert not miscounted(driver, 2, None) and not miscounted(bus, 2, 1)
-    assert [one.code for one in miscounted(bus, 1, 3)] == ["gpu-count", "nic-count"]
+    gpu, nic = miscounted(bus, 1, 3)
+    assert (gpu.code, nic.code) == ("gpu-count", "nic-count")
+    assert "Xid" in gpu.remedy and "Xid" not in nic.remedy and "switch" in nic.remedy
     lost = merge([driver, sysfs.parse(texts.SYSFS.replace("83:00.0", "84:00.0"))])
     assert len(lost.gpus) == 3
     (finding,) = miscounted(lost, 3, None)

@@ -15,6 +15,7 @@ from itertools import combinations
 
 from busbar.cpulist import from_mask
 from busbar.errors import ProbeError
+from busbar.units import format_count
 from topology.model.device import Gap, Value, canonical
 from topology.model.rates import MAX_NVLINKS
 from topology.model.topology import Kind, LinkKind, Topology
@@ -99,7 +100,9 @@ def _linked(
         if min(there, back):
             yield first, second, min(there, back)
     if lost:
-        why = f"line {matrix.line}: {len(lost)} pairs of other objects, as {lost[0]}"
+        why = (
+            f"line {matrix.line}: {format_count(len(lost), 'pair')} of other objects, as {lost[0]}"
+        )
         draft.gap("links", matrix.name, why)
 
 

@@ -382,9 +382,9 @@ def test_a_run_writes_several_files_and_says_what_to_doubt(tmp_path: Path) -> No
     )  # fmt: skip
     assert {one.dtype for one in rows} == {"float"} and rows[0].run.source == str(outs[0])
     assert len(busbar.load(outs)) == len(busbar.load(*outs)) == len(rows)
-    doubts = "1 of 1 rows have fewer than 6 iterations: no interval is known"
+    doubts = "1 of 1 row has fewer than 6 iterations: no interval is known"
     assert sum(text.startswith(doubts) for text in rows.warnings) == 1
-    assert not any("of 1 rows" in note for note in rows.notes)
+    assert not any("of 1 row " in note for note in rows.notes)
     with pytest.raises(ReportError, match="no file to read"):
         busbar.load([])
 

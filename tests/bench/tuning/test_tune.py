@@ -173,7 +173,7 @@ class TestShared:
         series, notes = of_files([path], "out")
         (sizes,) = series.values()
         assert {c.algorithm for times in sizes.values() for c in times} == {"ring", "tree"}
-        assert [note for note in notes if note.startswith("1 rows count for nothing")]
+        assert [note for note in notes if note.startswith("1 row left out")]
         path.write_text(json.dumps(of_format_2("shm", {}, seconds=1e-6)) + "\n")
         with pytest.raises(Unsupported, match="ranks shared their work"):
             of_files([path], "out")
