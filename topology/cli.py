@@ -61,6 +61,8 @@ def _gather(options: FileOptions) -> tuple[Topology, tuple[str, ...]]:
         sys.stderr.write(f"note: {make_printable(note)}\n")
     for gap in topology.lost:
         sys.stderr.write(f"note: {make_printable(f'{gap.source}, {gap.subject}: {gap.reason}')}\n")
+    if topology.disturbance:
+        sys.stderr.write(f"note: {topology.disturbance}\n")
     if topology.gaps:
         where, gap = "in the files" if files else "here", topology.gaps[0]
         sys.stderr.write(

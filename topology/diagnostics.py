@@ -13,6 +13,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
+from busbar.counters import MUCH, taken
 from busbar.errors import Unsupported
 from busbar.files import read_text
 from busbar.units import format_count, format_frequency
@@ -750,7 +751,23 @@ def unlike(topology: Topology) -> list[Finding]:
     return findings
 
 
-PEER_RULES = (p2p, measured, unlike)
+def disturbed(topology: Topology) -> list[Finding]:
+    """Find that other programs took much of the cores while ranks were measured."""
+    if topology.others_share < MUCH:
+        return []
+    return [
+        Finding(
+            "measured-disturbed",
+            topology.others_share,
+            ("machine",),
+            "the measured latencies and rates are not to be relied on",
+            f"{taken(topology.others_share)} while ranks were measured",
+            "measure again while nothing else runs",
+        )
+    ]
+
+
+PEER_RULES = (p2p, measured, unlike, disturbed)
 
 
 _NVIDIA = "0x10de"

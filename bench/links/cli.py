@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ from bench.links.measure import (
 )
 from busbar.arguments import Parser
 from busbar.commands import Command
+from busbar.counters import between, gathered, look
 from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
@@ -79,12 +81,14 @@ class MeasureCommand(PairOptions, FileOptions, Command):
             over = _together(world, lambda: PairTimer(world, opener(self.transport)(world)))
         except _FailedOnAnotherRank:
             return BAD
+        before = look()
         try:
             pairs = PairRun.of(world, over, self, Progress())
             result = links.measure(pairs)
             result = links.look_again(pairs, result, lambda seen: _accused(seen, self))
             swept = sweep(pairs) if self.sweep else {}
             loaded = links.measure_racks(pairs) if self.racks else {}
+            counted = world.collect(between(before, look()))
         except BusbarError as error:
             # The other ranks wait for this one and cannot be notified otherwise.
             sys.stderr.write(f"rank {world.rank}: {error}\n")
@@ -98,6 +102,7 @@ class MeasureCommand(PairOptions, FileOptions, Command):
         over.close()
         if machine is None:
             return 0
+        result = replace(result, others_share=max(gathered(counted).get("others", [0.0])))
         whole = measured = as_topology(result, self, swept)
         if self.racks:
             whole = measured = with_racks(measured, result.places, links.grouped(loaded))
@@ -112,6 +117,9 @@ class MeasureCommand(PairOptions, FileOptions, Command):
         for line in refusals(result):
             sys.stderr.write(f"note: {line}\n")
         _report(self, whole)
+        if whole.disturbance:
+            sys.stdout.flush()
+            sys.stderr.write(f"note: {whole.disturbance}\n")
         return 0
 
 

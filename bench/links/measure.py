@@ -205,7 +205,8 @@ class Measured:
     ``cells[name][a, b]``: the quantity ``name`` from a to b, in seconds or bytes per second.
     ``at_once``: whether any pairs were measured at the same time. ``refused[name][a, b]``: rates
     that are not in ``cells``, because the pair could not sustain them. ``threads``: MPI's thread
-    level.
+    level. ``others_share``: share of all cores that other programs took meanwhile, on the host
+    where it was greatest; None: not known.
     """
 
     places: tuple[RankPlace, ...]
@@ -214,6 +215,7 @@ class Measured:
     library: str
     refused: Mapping[str, Mapping[Pair, Refused]] = field(default_factory=dict)
     threads: str = ""
+    others_share: float | None = None
 
 
 def world(threads: str | None = None) -> MpiWorld:
@@ -547,6 +549,7 @@ def as_topology(
         for part, value in (("", cell.value), ("_low", cell.low), ("_high", cell.high))
     ]
     swept, machine = sweep_facts(samples, SOURCE)
+    others = measured.others_share
     facts = (
         Fact("mpi_library", measured.library, SOURCE),
         *([Fact("mpi_threads", measured.threads, SOURCE)] if measured.threads else ()),
@@ -554,6 +557,7 @@ def as_topology(
         Fact("message_bytes", options.bytes, SOURCE),
         Fact("repetitions", options.repetitions, SOURCE),
         Fact("pairs_at_once", measured.at_once, SOURCE),
+        *([] if others is None else [Fact("others_share", others, SOURCE)]),
         *machine,
     )
     return Topology(tuple(devices.values()), (), (*pairs, *swept), facts, (), (SOURCE,))

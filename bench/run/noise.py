@@ -10,13 +10,13 @@ import msgspec
 
 import native
 from busbar import counters
-from busbar.counters import Look, between, gathered, waiting
+from busbar.counters import OTHERS, Look, between, gathered, waiting
 from collectives.execution.world import World
 from reports.records.measurement import Noise
 
-# Thresholds for a note: share of all cores for steal and for other programs, and share of a row's
-# time for a rank that waited for a core.
-_STEAL, _OTHERS, _WAITED = 0.02, 0.05, 0.1
+# Thresholds for a note: share of all cores for steal, and share of a row's time for a rank that
+# waited for a core.
+_STEAL, _WAITED = 0.02, 0.1
 # Threshold for a note: share by which one rank's core is slower than another's.
 _SLOWER = 0.1
 _QUIET_S = 1.0
@@ -76,7 +76,7 @@ def cause(noise: Noise) -> str:
     causes: list[tuple[float, str]] = []
     for shares, least, text in (
         (noise.steal, _STEAL, "steal {}"),
-        (noise.others, _OTHERS, "other programs took {} of all cores"),
+        (noise.others, OTHERS, "other programs took {} of all cores"),
     ):
         share = max(shares, default=0.0)
         if share >= least:

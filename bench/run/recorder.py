@@ -157,7 +157,7 @@ def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
     lines, others = _tables_apart(rows, statistic)
     for mine in grouped(others, lambda row: row.collective).values():
         lines += conclusion_lines(mine, report_width())
-    return [*lines, *disturbance_lines(rows, report_width())]
+    return [*lines, *disturbance_lines(others, report_width())]
 
 
 def so_far(rows: Sequence[Measurement], planned: Sequence[str], *, by_size: bool) -> list[str]:
@@ -187,17 +187,21 @@ def _tables_apart(
 ) -> tuple[list[str], list[Measurement]]:
     """The tables of pair tests and of several arrival patterns, and the rows of all others.
 
-    With several arrival patterns, an algorithm has no single time.
+    With several arrival patterns, an algorithm has no single time. The last lines say what
+    disturbed the rows of these tables.
     """
-    lines, others = list[str](), list[Measurement]()
+    from reports.tables.scaling import disturbance_lines, foreword  # not before the first row
+
+    lines, others, apart = list[str](), list[Measurement](), list[Measurement]()
     for name, mine in grouped(rows, lambda row: row.collective).items():
-        if name in TESTS:
-            lines += pairs(mine, statistic)
-        elif table := arrivals_table(mine):
+        if table := pairs(mine, statistic) if name in TESTS else arrivals_table(mine):
             lines += table
-        else:
+            apart += mine
+        elif name not in TESTS:
             others += mine
-    return lines, others
+    width = report_width() - len("# ")
+    texts = foreword(apart, width) + disturbance_lines(apart, width)
+    return lines + [f"# {line}".rstrip() for line in ["", *texts] if texts], others
 
 
 def kept_in(options: RunOptions) -> str:

@@ -96,8 +96,8 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
 
     Each starts with what distinguishes the group from the others. Then, for each rank count with
     both, the parameter server against the ring. If nothing can be compared: the best figure, or
-    for several algorithms on one rank the reason. If most rows were disturbed (`too_disturbed`),
-    this comes first.
+    for several algorithms on one rank only the reason. If most rows were disturbed
+    (`too_disturbed`), this comes first.
     """
     from reports.analysis.cautions import too_disturbed  # not before the first row
 
@@ -105,7 +105,8 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
         what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()
     }
     if not sentences:
-        return list(filter(None, [alone(rows) or best_figure(rows)]))
+        single = [too_disturbed(rows), best_figure(rows)]
+        return list(filter(None, [reason] if (reason := alone(rows)) else single))
     parts = {what: what.split(", ") for what in sentences}
     shared = set.intersection(*map(set, parts.values()))
     names = {what: [part for part in mine if part not in shared] for what, mine in parts.items()}

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
+from busbar.counters import MUCH, taken
 from busbar.units import agreeing, format_count, format_part, format_size
-from reports.analysis.winners import MUCH, is_disturbed, mostly_disturbed
+from reports.analysis.winners import is_disturbed, mostly_disturbed
 from reports.records.cores import is_emulated, marked, oversubscription
 from reports.records.measurement import LIBRARY, Measurement, grouped, level_of
 from reports.records.metrics import TESTS, named
@@ -141,7 +142,7 @@ def disturbed(rows: Sequence[Measurement]) -> str:
 
 
 def too_disturbed(rows: Sequence[Measurement]) -> str:
-    """Why to repeat a run before comparing its algorithms, with the command; empty if it is well.
+    """Why to repeat a run before its figures are used, with the command; empty if it is well.
 
     It is to be repeated if other programs used much of the cores during more than half of the rows.
     """
@@ -153,11 +154,20 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
     if command and timed[0].step is None:
         command += " --wait-quiet 10m"
     return (
-        "too disturbed to compare algorithms: other programs took up to"
-        f" {100 * max(shares):.0f} % of all cores in {len(shares)} of"
+        f"too disturbed to {use_of(timed)}: {taken(max(shares))} in {len(shares)} of"
         f" {format_count(len(timed), 'row')}, which may have moved all iterations of a row, so no"
         f" interval shows it; repeat the run{command and f': {command}'}"
     )
+
+
+def use_of(rows: Sequence[Measurement]) -> str:
+    """What a run is measured for: to compare algorithms, or to rely on its figures.
+
+    The latter of a single algorithm, and of tests between pairs, whose figures are read by
+    themselves.
+    """
+    compared = {(r.algorithm, r.transport) for r in rows if r.collective not in TESTS}
+    return "compare algorithms" if len(compared) > 1 else "rely on these figures"
 
 
 def command_of(rows: Sequence[Measurement]) -> str:
@@ -219,9 +229,8 @@ def disturbance(rows: Sequence[Measurement]) -> str:
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     causes = list(filter(None, [oversubscription(timed)]))
     if shares and not too_disturbed(timed):
-        most = f"up to {100 * max(shares):.0f} % of all cores"
         of = format_count(len(timed), "row")
-        causes.append(f"other programs took {most} in {len(shares)} of {of}")
+        causes.append(f"{taken(max(shares))} in {len(shares)} of {of}")
     return f"times may be disturbed: {'; '.join(causes)}" if causes else ""
 
 

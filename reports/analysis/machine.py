@@ -107,5 +107,6 @@ def _pairs(topology: Topology) -> list[Pairs]:
         }
         directed = name == "bandwidth"  # for other quantities both directions are one measurement
         worse = frozenset((at[s.a], at[s.b]) for s in slow(topology, cells, more_is_better))
-        matrices.append(Pairs(name, more_is_better, directed, ids, nodes, values, worse))
+        beside = topology.disturbance
+        matrices.append(Pairs(name, more_is_better, directed, ids, nodes, values, worse, beside))
     return matrices

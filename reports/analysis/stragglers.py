@@ -68,7 +68,7 @@ class Pairs:
 
     ``nodes``: the node of each end. ``cells``: the measurement of each pair (from, to); if
     ``directed`` is False, both directions are one measurement. ``slow``: pairs worse than their
-    class by more than the noise.
+    class by more than the noise. ``disturbance``: a sentence on other programs that ran meanwhile.
     """
 
     name: str
@@ -78,6 +78,7 @@ class Pairs:
     nodes: tuple[str, ...]
     cells: Mapping[Pair, Cell]
     slow: frozenset[Pair] = frozenset()
+    disturbance: str = ""
 
     @property
     def compared(self) -> dict[Pair, Cell]:
@@ -581,6 +582,8 @@ def culprits(
             _put(suspects, _by_matrix(w, pairs, known))
         count = format_count(len(pairs.compared), "pair")
         notes.append(f"matrix of {_QUANTITY[pairs.name]}: {count} compared")
+    disturbances = dict.fromkeys(pairs.disturbance for pairs in matrices)
+    notes += [f"matrix: {text}" for text in disturbances if text]
     ordered = sorted(suspects.values(), key=lambda s: (not s.sure, -s.amount))
     unshown = "" if matrices else _unshown(every)
     return Findings(tuple(ordered), tuple(n for n in notes if n), unshown)

@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
+from busbar.counters import MUCH, OTHERS
 from busbar.statistics import interval
 from reports.analysis.compare import samples, within_launches
 from reports.readers.names import scaled
@@ -87,12 +88,6 @@ def _several_transports(rows: Sequence[Measurement]) -> set[str]:
     for r in rows:
         carried.setdefault(r.algorithm, set()).add(r.transport)
     return {name for name, transports in carried.items() if len(transports) > 1}
-
-
-#: Shares of all cores used by other programs: from the first a row counts as disturbed, from the
-#: second as much so. Beside two busy loops on two cores (a share of 0.6) single launches said 2,500
-#: times as fast, in either direction.
-OTHERS, MUCH = 0.05, 0.2
 
 
 def is_disturbed(row: Measurement, share: float = OTHERS) -> bool:

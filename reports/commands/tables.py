@@ -114,7 +114,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         from reports.analysis.quality import checklist
         from reports.readers.codec import with_steps
         from reports.records.table import folded
-        from reports.tables.scaling import answer
+        from reports.tables.scaling import answer, foreword
         from reports.tables.show import averages, files_table, tables
 
         selection = wanted(self)
@@ -137,9 +137,10 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
                 named = len(self.files) > 1 or len({row.run.source for row in shown}) > 1
                 for table in tables(shown, terminal.width, ascii_only(), named, *expected):
                     print_table(terminal, table)
-            if best := answer(together, terminal.width):
-                print("\n".join(best))
-            elif self.quiet:
+            best = answer(together, terminal.width)
+            if lines := best or foreword(together, terminal.width):
+                print("\n".join(lines))
+            if self.quiet and not best:
                 name = f"{path}: " if len(self.files) > 1 else ""
                 for text in averages(shown) or filter(None, [best_figure(shown)]):
                     print(make_printable(name + text))

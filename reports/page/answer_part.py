@@ -18,7 +18,7 @@ from reports.analysis.answer import (
     stretch_table,
     unsure,
 )
-from reports.analysis.cautions import too_disturbed
+from reports.analysis.cautions import too_disturbed, use_of
 from reports.analysis.winners import (
     Cells,
     Stretch,
@@ -75,7 +75,7 @@ def lead(rows: Sequence[Measurement]) -> str:
 
 def doubt(rows: Sequence[Measurement]) -> str:
     """A paragraph that these rows cannot be compared, as HTML; mostly empty. `lead` says why."""
-    why = "Too disturbed to compare algorithms; what to repeat stands at the top."
+    why = f"Too disturbed to {use_of(rows)}; what to repeat stands at the top."
     return f"<p><strong>{why}</strong></p>" if mostly_disturbed(rows) else ""
 
 

@@ -67,7 +67,7 @@ def markdown(rows: Sequence[Measurement]) -> str:
     if left < 0:
         parts.append(f"{format_count(-left, 'row')} more.\n")
     best = [_answer(what, ranges) for what, ranges in answers(rows).items()]
-    best = [f"{_cell(why)}\n" for why in [too_disturbed(rows)] if why and best] + best
+    best = [f"{_cell(why)}\n" for why in [too_disturbed(rows)] if why] + best
     warnings = [f"- {_cell(w)}" for w in (*server_and_ring(rows), *warnings_of(rows))]
     return (
         "\n".join([*best[:MOST_ANSWERS], *parts, *warnings, *_rules(checklist(rows))]).rstrip()

@@ -134,10 +134,10 @@ _KEY = "~: another may be as fast"
 def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     """The winners by ranges of sizes (`answers`) as lines of ``width``, more if names are longer.
 
-    If most rows were disturbed, the first line says so (`too_disturbed`).
+    If most rows were disturbed, the first line says so (`foreword`).
     """
     every = answers(rows)
-    lines = _foreword(rows, every, width)
+    lines = foreword(rows, width) if every or alone(rows) else []
     for what, ranges in every.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
@@ -151,13 +151,14 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     return lines
 
 
-def _foreword(
-    rows: Sequence[Measurement], answer: Mapping[str, Sequence[Stretch]], width: int
-) -> list[str]:
-    """Why there is no answer, or why the run is to be repeated first; mostly no lines."""
+def foreword(rows: Sequence[Measurement], width: int) -> list[str]:
+    """Why there is no answer, or why the run is to be repeated first; mostly no lines.
+
+    It begins an `answer`, and stands for one where nothing can be compared.
+    """
     from reports.analysis.cautions import too_disturbed  # not before the first row
 
-    text = alone(rows) or (too_disturbed(rows) if answer else "")
+    text = alone(rows) or too_disturbed(rows)
     return wrap(text, width, subsequent_indent=_GAP, break_on_hyphens=False)
 
 
@@ -168,7 +169,7 @@ def best_lines(
 
     ``answer``: the result of `answers` for the rows, with ``each_size``. ``width``: of a line.
     """
-    lines = _foreword(rows, answer, width)
+    lines = foreword(rows, width) if answer or alone(rows) else []
     for what, each in answer.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, at each size", width)
         lines += _ranges(each, width)

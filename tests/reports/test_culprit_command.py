@@ -15,6 +15,7 @@ from reports.analysis.outliers import outliers
 from reports.readers.reading import read
 from tests.reports.runs import allreduce, changed, cli, saved, timed
 from tests.reports.slowness import HOP, MIXED, played
+from topology.model.device import Fact
 from topology.model.measured import Estimate, RankPlace
 from topology.sources import own_json
 
@@ -33,6 +34,18 @@ def _map(path: Path, slow: Callable[[int, int], bool]) -> Path:
     measured = Measured(tuple(RankPlace("n0", "", None) for _ in range(4)), False, cells, "MPI")
     path.write_text(own_json.dump(as_topology(measured, PairOptions())))
     return path
+
+
+def test_a_matrix_says_what_disturbed_it(tmp_path: Path) -> None:
+    """Rule: where other programs ran while pairs were measured, one note says so of the file."""
+    path = _map(tmp_path / "m.json", lambda a, b: False)
+    assert "other programs" not in cli("culprit", "--matrix", path).err
+    topology = own_json.parse(path.read_text())
+    facts = (*topology.facts, Fact("others_share", 0.4, "measured"))
+    path.write_text(own_json.dump(dataclasses.replace(topology, facts=facts)))
+    said = cli("culprit", "--matrix", path).err
+    assert said.count("matrix: other programs took up to 40 % of all cores") == 1
+    assert "measure again while nothing else runs" in said
 
 
 def _record(path: Path, **delays: Mapping[int, float]) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from numpy.typing import NDArray
 
 from bench.run.recorder import closing, closing_sentences
 from reports.analysis.cautions import disturbed, in_brief, warnings_of
-from reports.records.measurement import Noise, Placements
+from reports.records.measurement import Measurement, Noise, Placements
 from reports.statistics.quantities import relative_width
 from reports.statistics.stability import CRITICAL, dip, is_multimodal, two_groups, unstable
 from tests.conftest import thorough
-from tests.reports.runs import allreduce, flat, timed
+from tests.reports.runs import allreduce, cli, flat, saved, timed
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 # Times as they are found: skewed, with heavy tails, rounded to a clock's ticks.
@@ -251,3 +252,33 @@ def test_a_closing_answer_says_what_disturbed_the_run() -> None:
         assert "too disturbed to compare algorithms: other programs took up to 30 % of all" in said
         assert said.index("too disturbed") < said.index("busb")
         assert said.endswith("times may be disturbed: oversubscribed: 2 ranks per core")
+
+
+def test_figures_that_nothing_is_compared_with_say_what_disturbed_them(tmp_path: Path) -> None:
+    """Rule: tests between pairs and one algorithm end as comparisons do, without the comparison.
+
+    So do `show`, also in short, and Markdown; a few disturbed rows are said in another line.
+    """
+
+    def rows(collective: str, share: float) -> list[Measurement]:
+        sample = timed([1e-5] * 9, noise=Noise(others=(share,)))
+        return flat([allreduce("two_sided", 2, 1024, sample, collective=collective)])
+
+    for collective in ("latency", "allreduce"):
+        for report in (closing, closing_sentences):
+            assert "disturbed" not in _text(report(rows(collective, 0.01), "median"))
+            said = _text(report(rows(collective, 0.1), "median"))
+            assert "times may be disturbed: other programs took up to 10 % of all cores" in said
+            said = _text(report(rows(collective, 0.6), "median"))
+            told = "too disturbed to rely on these figures: other programs took up to 60 % of all"
+            assert said.count("disturbed") == 1 and told in said
+        path = saved(tmp_path / f"{collective}.jsonl", rows(collective, 0.6))
+        for words in (("show", path), ("show", path, "-q"), ("md", path)):
+            out = cli(*words).out
+            assert "too disturbed to rely on these figures" in out
+            assert ("highest busbw" in out) is ("-q" in words)
+
+
+def _text(lines: Iterable[str]) -> str:
+    """Lines of comments as one line of words."""
+    return " ".join(line.removeprefix("#").strip() for line in lines)

@@ -33,6 +33,7 @@ from bench.links.measure import (
 )
 from busbar.cpulist import members
 from collectives.execution.world import World
+from tests.command import topology_main
 from tests.conftest import Mpi, Run
 from tests.together import together
 from topology.model.device import Fact
@@ -234,6 +235,42 @@ def test_measured_map_is_saved_whole() -> None:
     assert topology.get("mpi_library") == "Test MPI"
 
 
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (None, ""),
+        (0.04, ""),
+        (0.12, "other programs took up to 12 % of all cores while this was measured"),
+        (0.63, "other programs took up to 63 % of all cores while this was measured: do not rely"),
+    ],
+)
+def test_a_map_keeps_what_other_programs_took(
+    share: float | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: from 5 % of the cores on, the matrices and all that reads the file say so.
+
+    From 20 % on the figures are not to be relied on, which is a finding.
+    """
+    places = tuple(RankPlace("a", "0-1", 0) for _ in range(2))
+    cells = {"latency": dict.fromkeys(((0, 1), (1, 0)), Estimate(223e-6, 210e-6, 230e-6))}
+    cells |= {"bandwidth": {}, "bandwidth_both": {}}
+    path = tmp_path / "m.json"
+    taken = Measured(places, False, cells, "", others_share=share)
+    path.write_text(own_json.dump(as_topology(taken, PairOptions())))
+    assert topology_main(["--json", str(path)]) == 0
+    out, note = capsys.readouterr()
+    topology = own_json.parse(out)
+    assert topology.get("others_share") == share
+    shown = view.text(topology)
+    assert "1 pair, median 223.00 [210.00, 230.00] us\n" in shown
+    for text in (shown, note):
+        assert ("other programs" in text) is bool(said) and said in text
+    much = share is not None and share >= 0.2
+    assert topology_main(["check", "--json", str(path)]) == int(much)
+    codes = [one["code"] for one in json.loads(capsys.readouterr().out)]
+    assert codes == ["measured-disturbed"] * much
+
+
 def test_expectation_comes_from_the_map_of_the_host() -> None:
     """Rule: merged with the host's map, ranks on two sockets are promised the link between them."""
     places = (RankPlace("a", "0-7", 0), RankPlace("a", "8-15", 1), RankPlace("a", "8-15", 1))
@@ -325,6 +362,7 @@ def test_mpirun_fills_the_matrix(mpich: Mpi, run: Run, tmp_path: Path) -> None:
         assert json.loads(done.stdout) == json.loads(saved.read_text())
         topology = own_json.parse(saved.read_text())
         assert topology.get("pairs_at_once") is False and topology.get("transport") == transport
+        assert 0 <= topology.others_share <= 1 and topology.get("others_share") is not None
         for name in QUANTITIES:
             cells = matrix(topology, name)
             assert set(cells) == ways

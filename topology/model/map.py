@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from busbar.counters import MUCH, taken
 from busbar.errors import ProbeError
 from topology.model.device import (
     COUNT,
@@ -103,6 +104,24 @@ class Map:
     def get(self, name: str) -> Value | None:
         """The value of the most trusted fact about the machine as a whole, or None."""
         return next((fact.value for fact in self.facts if fact.name == name), None)
+
+    @property
+    def others_share(self) -> float:
+        """The share of all cores, 0 to 1, that other programs took while ranks were measured.
+
+        Of several hosts the greatest; 0.0 if it is not known.
+        """
+        share = self.get("others_share")
+        return float(min(1, max(0, share))) if isinstance(share, int | float) else 0.0
+
+    @property
+    def disturbance(self) -> str:
+        """A sentence on other programs that ran while ranks were measured; empty if few did."""
+        text = taken(self.others_share)
+        if self.others_share >= MUCH:
+            remedy = "do not rely on its figures, measure again while nothing else runs"
+            return f"{text} while this was measured: {remedy}"
+        return text and f"{text} while this was measured"
 
     # -- tree
 

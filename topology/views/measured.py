@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 
 from busbar.tables import Column, render_lines
@@ -10,6 +11,7 @@ from busbar.units import format_count, two_decimals
 from topology.model.measured import (
     QUANTITIES,
     Estimate,
+    Matrix,
     Slow,
     by_class,
     ends,
@@ -35,7 +37,8 @@ _HOST = {
 def text(topology: Topology) -> str:
     """Return all measured matrices of the map; ``*`` marks pairs that are slow for their class.
 
-    Empty if nothing was measured.
+    The last line says which share of the cores other programs took meanwhile. Empty if nothing was
+    measured.
     """
     parts = []
     for name, more_is_better in QUANTITIES.items():
@@ -45,6 +48,8 @@ def text(topology: Topology) -> str:
             parts.append(_matrix(topology, name, cells, slow_pairs))
             parts.append(_classes(topology, name, cells))
             parts += [_slow(name, slow_pairs)] if slow_pairs else []
+    if parts and topology.disturbance:
+        parts.append(f"{topology.disturbance}\n")
     return make_lines_printable("\n".join(parts))
 
 
@@ -119,11 +124,7 @@ def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimat
     lines = []
     for kind, pairs in by_class(topology, cells).items():
         values = [cells[pair].value * factor for pair in pairs]
-        spread = f"{two_decimals(min(values))} to {two_decimals(max(values))}"
-        line = (
-            f"  {kind}: {format_count(len(pairs), 'directed pair')},"
-            f" median {two_decimals(median(values))} {unit} ({spread})"
-        )
+        line = f"  {kind}: {_range(pairs, cells, factor, unit)}"
         promised = [rate for a, b in pairs if (rate := expected(topology, a, b))]
         if promised and name == "bandwidth" and kind != "?":
             rate = median(promised) * factor
@@ -133,6 +134,19 @@ def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimat
             )
         lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+def _range(pairs: Sequence[tuple[str, str]], cells: Matrix, factor: float, unit: str) -> str:
+    """The number of a class's pairs, their median and range; of one measurement its interval."""
+    values = [cells[pair].value * factor for pair in pairs]
+    one = cells[pairs[0]]
+    if len({frozenset(pair) for pair in pairs}) == 1 and all(cells[p] == one for p in pairs):
+        known = one.low < one.high
+        shown = _interval(one, factor) if known else two_decimals(values[0])
+        return f"1 {'pair' if len(pairs) > 1 else 'directed pair'}, median {shown} {unit}"
+    spread = f"{two_decimals(min(values))} to {two_decimals(max(values))}"
+    count = format_count(len(pairs), "directed pair")
+    return f"{count}, median {two_decimals(median(values))} {unit} ({spread})"
 
 
 def _slow(name: str, slow_pairs: tuple[Slow, ...]) -> str:
