@@ -76,6 +76,7 @@ def _stat(path: Path) -> tuple[float | None, float, int]:
     """Busy seconds and stolen seconds of all cores together, and the number of cores.
 
     Columns as in proc(5): user nice system idle iowait irq softirq steal; guest is part of user.
+    Time in interrupts is left out: it is no program's, and a run's own messages cause it.
     """
     try:
         lines = path.read_text().splitlines()
@@ -84,9 +85,9 @@ def _stat(path: Path) -> tuple[float | None, float, int]:
         return None, 0.0, 0
     if len(ticks) < 8:
         return None, 0.0, 0
-    user, nice, system, _, _, irq, softirq, steal = ticks
+    user, nice, system, *_, steal = ticks
     cpus = sum(line.startswith("cpu") for line in lines) - 1
-    return (user + nice + system + irq + softirq) / _TICK, steal / _TICK, max(1, cpus)
+    return (user + nice + system) / _TICK, steal / _TICK, max(1, cpus)
 
 
 def _migrations(path: Path) -> int | None:
