@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from busbar.terminal import make_printable
 from busbar.units import format_interval, format_percent, format_rate, format_seconds, format_size
+from reports.analysis.cautions import share_of_limit
 from reports.analysis.machine import read_machine
 from reports.page import page
-from reports.tables.show import share_of_limit
 from tests.reports.browser import (
     LIMIT_S,
     cells,
