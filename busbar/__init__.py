@@ -31,16 +31,19 @@ _DOORS = {
     "Picked": "bench.api.machine:Picked",
     "Measurement": "reports.records.measurement:Measurement",
     "Schedule": "collectives.schedule.schedule:Schedule",
+    "Algorithm": "bench.api.calls:Algorithm",
     "Collective": "bench.api.keywords:Collective",
+    "DataTypes": "bench.api.keywords:DataTypes",
+    "Sizes": "bench.api.keywords:Sizes",
     "Keywords": "bench.api.keywords:Keywords",
     "StepKeywords": "bench.api.keywords:StepKeywords",
     "BusbarError": "busbar.errors:BusbarError",
 }
 __all__ = [
-    "BestAlgorithm", "BusbarError", "Collective", "ComparedRow", "Keywords", "MachineMap",
-    "MeasuredRows", "Measurement", "Picked", "PredictedTime", "ResultTable", "Schedule",
-    "SimulatedTime", "StepKeywords", "compare", "load", "pick", "predict", "run", "simulate",
-    "step", "topology", "verify",
+    "Algorithm", "BestAlgorithm", "BusbarError", "Collective", "ComparedRow", "DataTypes",
+    "Keywords", "MachineMap", "MeasuredRows", "Measurement", "Picked", "PredictedTime",
+    "ResultTable", "Schedule", "SimulatedTime", "Sizes", "StepKeywords", "compare", "load", "pick",
+    "predict", "run", "simulate", "step", "topology", "verify",
 ]  # fmt: skip
 install()
 

@@ -1,8 +1,11 @@
+from bench.api.calls import Algorithm as Algorithm
 from bench.api.calls import verify as verify
 from bench.api.comparing import ComparedRow as ComparedRow
 from bench.api.comparing import compare as compare
 from bench.api.keywords import Collective as Collective
+from bench.api.keywords import DataTypes as DataTypes
 from bench.api.keywords import Keywords as Keywords
+from bench.api.keywords import Sizes as Sizes
 from bench.api.keywords import StepKeywords as StepKeywords
 from bench.api.machine import MachineMap as MachineMap
 from bench.api.machine import Picked as Picked

@@ -339,7 +339,8 @@ class Parser(argparse.ArgumentParser):
         action = self._option_string_actions.get(flag)
         listed = isinstance(action, JoinLists) or (action and "," in (action.metavar or ""))
         words = any(word.startswith("-") for word in left) or (sweep and not _SIZE.fullmatch(value))
-        if listed and not words:
+        numbers = [one[:1].isdigit() for one in (value, *left)]  # of one kind, as ranks are
+        if listed and not words and len({*numbers}) == 1:
             value = value.strip(",")
             between = f", or -b {value} -e {left[-1]} for the sizes between" if sweep else ""
             return f"{flag} {','.join([value, *left])}{between}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from busbar.errors import MissingLibrary
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 #: Style of a legend inside the axes. Its box is nearly opaque, so that lines behind are faint.
 LEGEND: Mapping[str, Any] = {"fontsize": 7, "edgecolor": "none", "framealpha": 0.85}
+_LETTERS = 11  # of a title in an inch
 _MOST_SIZES = 8
 _DECADES = 1e3
 #: Panels share one axis if their upper ends are within this factor.
@@ -29,6 +31,13 @@ def canvas(wide: float, high: float) -> Figure:
     except ImportError:
         raise MissingLibrary("matplotlib") from None
     return Figure(figsize=(wide, high), layout="constrained")
+
+
+def set_title(figure: Figure, *texts: str) -> None:
+    """Set the title of a figure: each text on lines of its own, no wider than the figure."""
+    room = int(_LETTERS * figure.get_figwidth())
+    lines = [line for text in texts for line in wrap(text, room)]
+    figure.suptitle("\n".join(lines), fontsize=11)
 
 
 def faint_grid(axes: Axes) -> None:

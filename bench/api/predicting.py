@@ -103,6 +103,8 @@ def predict(
     Raises Unsupported for names, rank counts and files that cannot be used.
     """
     what, nbytes = catalogue.spec(collective), _bytes(sizes, "busbar.predict")
+    if topology is not None and not isinstance(topology, (str, Path, Sequence)):
+        raise Unsupported(f"busbar.predict: topology is a file or several, not {topology!r}")
     files = [topology] if isinstance(topology, (str, Path)) else topology
     count = _ranks(ranks, "busbar.predict")
     root = _root(root, count)

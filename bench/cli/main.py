@@ -89,6 +89,8 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
         from bench.run.recorder import refuse_results
 
         refuse_results(first)
+    if first.launch is None:
+        _check_roots(wanted)
     module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
     if first.launch is None and (first.rank_counts or first.launches > 1):
         from bench.cli.several import several
@@ -117,6 +119,16 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
             return start.threads(first, partial(start.sweep, wanted))
         return start_ranks(module, first.ranks, first)
     return start.mpi(first, line, partial(start.sweep, wanted))
+
+
+def _check_roots(wanted: Sequence[Options]) -> None:
+    """Raise Unsupported for a root that is no rank, before ranks are started."""
+    from bench.run.contenders import roots
+
+    for nranks in filter(None, wanted[0].launch_counts):
+        for one in wanted:
+            if one.collective != PT2PT:
+                roots(spec(one.collective), one, nranks)
 
 
 def _with_ranks(wanted: list[Options]) -> list[Options]:

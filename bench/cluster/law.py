@@ -361,17 +361,23 @@ def _join(
     ``name``, ``again``: the files of both launches; ``slower``, ``slower_again``: (algorithm, size)
     of the rows that go to a file of the same name in the folder `_SLOWER`. Other work only makes a
     row slower, so of two launches the faster row counts, also for ``busbar reports``, which reads
-    the files of a folder and not those below it.
+    the files of a folder and not those below it. All rows then stand under the environment of the
+    first launch, from which the second one's differs in its start and its options.
     """
     kept: list[bytes] = []
     moved: list[bytes] = []
+    run = ""
     for file, lost in ((name, slower), (again, slower_again)):
         for line in (folder / file).read_bytes().splitlines(keepends=True):
             record = json.loads(line)
-            is_row = "algorithm" in record
-            is_slower = is_row and (_plain(record["algorithm"]), record["size"]) in lost
-            kept += [] if is_slower else [line]
-            moved += [] if is_row and not is_slower else [line]
+            run = run or record["run"]
+            if "algorithm" in record:
+                text = json.dumps({**record, "run": run}, separators=(",", ":")).encode() + b"\n"
+                is_slower = (_plain(record["algorithm"]), record["size"]) in lost
+                (moved if is_slower else kept).append(text)
+            elif file == name:
+                kept.append(line)
+                moved.append(line)
     aside = folder / _SLOWER / name
     make_folder(aside.parent)
     earlier = aside.read_bytes() if aside.exists() else b""

@@ -94,7 +94,7 @@ def roots(spec: Collective, options: RunOptions, nranks: int) -> range:
     if options.root is None:
         return range(nranks) if spec.rooted else range(1)
     if options.root >= nranks:
-        raise Unsupported(f"-r {options.root}: there are only ranks 0 to {nranks - 1}")
+        raise Unsupported(f"--root {options.root}: there are only ranks 0 to {nranks - 1}")
     return range(options.root, options.root + 1)
 
 

@@ -153,10 +153,11 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
     command = re.sub(r" --wait-quiet [^ ]+", "", command_of(timed))
     if command and timed[0].step is None:
         command += " --wait-quiet 10m"
+    how = f": {command}" if command else " while nothing else runs"
     return (
         f"too disturbed to {use_of(timed)}: {taken(max(shares))} in {len(shares)} of"
         f" {format_count(len(timed), 'row')}, which may have moved all iterations of a row, so no"
-        f" interval shows it; repeat the run{command and f': {command}'}"
+        f" interval shows it; repeat the run{how}"
     )
 
 

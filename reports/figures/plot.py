@@ -20,6 +20,7 @@ from busbar.canvas import (
     faint_grid,
     ranks_axis,
     same_axes,
+    set_title,
     sizes_axis,
     time_ticks,
     times_axis,
@@ -96,7 +97,10 @@ def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequenc
         return
     ends = [(x, *_rates(r)) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]
     at, low, high = ([end[n] for end in ends] for n in range(3))
-    axes.fill_between(at, low, high, color=s.style["color"], alpha=0.2, linewidth=0)
+    if len(at) == 1:  # a band of no width cannot be seen
+        axes.vlines(at, low, high, color=s.style["color"], linewidth=1)
+    else:
+        axes.fill_between(at, low, high, color=s.style["color"], alpha=0.2, linewidth=0)
 
 
 def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
@@ -349,7 +353,7 @@ def figures(
     for words, group in _groups(drawn, ("collective", "dtype", "op", "reading")).items():
         figure = scaling(group, palette)
         if figure is not None:
-            figure.suptitle(_title(words, group), fontsize=11)
+            set_title(figure, _title(words, group))
             pictures[_file((*words, "scaling"))] = encode_figure(figure, form)
     if machine is not None:
         for matrix in machine.matrices:
@@ -401,7 +405,7 @@ def _group(
             axes.set_title(PLACEMENT[p], fontsize=10)
             faint_grid(axes)
         same_axes(panels)
-        figure.suptitle(_title(words, rows), fontsize=11)
+        set_title(figure, _title(words, rows))
         pictures[_file((*words, kind))] = encode_figure(figure, form)
     return pictures
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from busbar.canvas import canvas, faint_grid, ranks_axis, sizes_axis, times_axis
+from busbar.canvas import canvas, faint_grid, ranks_axis, set_title, sizes_axis, times_axis
 from busbar.files import encode_figure
 from busbar.units import format_count, format_size
 from reports.analysis.textbook import (
@@ -24,7 +23,6 @@ _COLOURS = colour_of(ALGORITHMS)
 _MARKERS = {"ps": "s", "ring": "o", "sharded_ps": "D"}
 # Different widths, so that both of two identical curves are visible.
 _WIDTHS = {"ps": 1.2, "ring": 2.6, "sharded_ps": 1.2}
-_LETTERS = 11  # of a title in an inch
 _NAMES = {"ps": "parameter server", "ring": "ring", "sharded_ps": "sharded server"}
 
 
@@ -64,9 +62,7 @@ def picture(comparison: LawComparison, form: str) -> bytes:
     # Of one rank count nobody expects a verdict.
     verdict = comparison.verdict if comparison.growths else None
     title = verdict.headline if verdict else "Parameter server and ring against the law"
-    room = int(_LETTERS * figure.get_figwidth())
-    lines = (line for text in (title, comparison.beside) for line in wrap(text, room))
-    figure.suptitle("\n".join(lines), fontsize=11)
+    set_title(figure, title, comparison.beside)
     return encode_figure(figure, form)
 
 
