@@ -19,6 +19,8 @@ from busbar.host import boot
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
+#: Seconds that readings must be apart to give shares of the cores: /proc/stat counts ticks.
+SHORTEST_S = 10 / _TICK
 #: Shares of all cores used by other programs: from the first times count as disturbed, from the
 #: second as much so. Beside two busy loops on two cores (a share of 0.6) single launches said 2,500
 #: times as fast, in either direction.
@@ -139,7 +141,7 @@ def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ``migrations`` and ``hz`` (the lower of the two readings). For each machine, as shares of all
     cores' time, ``steal`` (the hypervisor's other guests) and ``others`` (processes that are no
     ranks of this run). Unknown values are left out; also the shares if the readings are less than
-    about 0.1 s apart, since /proc/stat counts ticks.
+    `SHORTEST_S` apart.
     """
     noise: dict[str, Any] = {}
     for name in ("switches", "forced", "migrations"):
@@ -151,7 +153,7 @@ def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     steal, others = [], []
     for machine in dict.fromkeys(one["machine"] for one in everyone):
         here = [one for one in everyone if one["machine"] == machine]
-        if here[0]["busy"] is None or here[0]["seconds"] < 10 / _TICK:
+        if here[0]["busy"] is None or here[0]["seconds"] < SHORTEST_S:
             return noise
         all_time = here[0]["seconds"] * here[0]["cpus"]
         mine = sum(one["mine"] for one in here)

@@ -235,6 +235,10 @@ def verify(
             f"busbar.verify: ranks is a number of ranks from 1, or several: {ranks!r}"
         )
     for count in counts:
+        if not 0 <= root < count:
+            raise Unsupported(
+                f"busbar.verify: root {root} is not a rank; there are {count}, from 0"
+            )
         build(function, collective, count, root, "busbar.verify")
 
 

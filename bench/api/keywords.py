@@ -92,8 +92,6 @@ class Keywords(TypedDict, total=False):
     - ``seed``: seed of the order of rows with launches (default: drawn, and kept in the records)
     - ``segment``: with transport mpi or shm+mpi: bytes of the segments that a message to be added
       is cut into, 0 for none (default 512K)
-    - ``split``: split the ranks into groups that run at the same time, by rank mod N, div N, and
-      N, or or N; every group has a table of its own
     - ``spread``: 0 even to 1 by distance, as nccl-tests (default 1)
     - ``statistic``: a row's time is this statistic of its iterations (default median)
     - ``stepbytes``: increment between sizes, instead of a factor
@@ -159,7 +157,6 @@ class Keywords(TypedDict, total=False):
     run_cycles: int | None
     seed: int | None
     segment: int | str | None
-    split: str | None
     spread: float | None
     statistic: Literal["median", "mean"] | None
     stepbytes: int | str | None

@@ -129,8 +129,12 @@ class Picked:
 def topology(*files: str | Path) -> MachineMap:
     """The map of this machine, or of one from files that ``busbar topology --from`` reads.
 
-    If files contradict each other, the first one counts. Raises ProbeError.
+    Each file is an argument. If files contradict each other, the first one counts. Raises
+    ProbeError.
     """
+    for one in files:
+        if not isinstance(one, (str, Path)):
+            raise Unsupported(f"busbar.topology: each file is an argument, not {one!r}")
     with _in_python():
         machine, notes = gather(map(str, files))
     return MachineMap(machine, notes)

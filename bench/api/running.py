@@ -69,6 +69,7 @@ NOT_RUN = {
     "json": 'give out="FILE.jsonl", or use rows.frame()',
     "plot": "use rows.plot() or rows.figures()",
     "quiet": "it prints nothing as it is",
+    "split": "each group has a file of its own: use the command with --out, and busbar.load",
 }
 #: The same of the command ``step``, and options that start no ranks.
 NOT_STEP = ("join", "json", "learners", "plot", "sweep")
@@ -125,7 +126,7 @@ def run(
         if name in options:
             raise Unsupported(f"busbar.run has no {name}; {instead}")
     _check_call(options, progress, "busbar.run")
-    more: dict[str, object] = {**options}
+    more: dict[str, object] = {name: one for name, one in options.items() if one is not None}
     named = {"algorithms": ("algorithm", algorithms), "dtype": ("datatype", dtype)}
     for name, (of_command, value) in {**named, "sizes": ("sizes", sizes)}.items():
         if value is not None:

@@ -43,10 +43,10 @@ from busbar.start import python
 from busbar.tables import Column, RenderedTable, render_markdown, render_rich
 from busbar.terminal import open_console, print_note
 from busbar.units import (
+    agreeing,
     format_count,
     format_duration,
     format_link_rate,
-    format_part,
     format_size_argument,
     parse_ranks,
     parse_size,
@@ -57,8 +57,9 @@ from collectives.predict.interface import Operation
 from collectives.predict.named import machine_from_ports
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
+from reports.analysis.cautions import told_rows
 from reports.analysis.textbook import ALGORITHMS
-from reports.analysis.winners import is_disturbed
+from reports.analysis.winners import is_disturbed, tells_others
 from reports.readers.reading import read
 from reports.records.measurement import LIBRARY
 from topology.model.measured import matrix
@@ -70,7 +71,8 @@ class LawPoint(NamedTuple):
     """A measured time: the median of iterations in seconds, the least and the greatest.
 
     ``ends``: its 95 % interval as records have it, None for too few iterations. ``others``: the
-    share of all cores that other programs used meanwhile, 0 below what counts.
+    share of all cores that other programs used meanwhile, 0 below what counts; ``told``: False if
+    the row is too short to tell.
     ``slower``: the median of the slower launch, if there were two. ``law``, ``model``: the
     textbook's and the simulated seconds, nan for the library.
     """
@@ -88,6 +90,7 @@ class LawPoint(NamedTuple):
     model: float = nan
     ends: tuple[float, float] | None = None
     others: float = 0.0
+    told: bool = True
 
 
 class Ports(NamedTuple):
@@ -484,8 +487,9 @@ def _points(path: Path) -> list[LawPoint]:
             range_s = median(times), min(times), max(times)
             wrong, of = row.wrong or 0, row.collective or "allreduce"
             others = (row.others_share or 0.0) if is_disturbed(row) else 0.0
+            told = tells_others(row)
             point = LawPoint(name, row.ranks, row.size, *range_s, wrong, collective=of)
-            points.append(point._replace(ends=known, others=others))
+            points.append(point._replace(ends=known, others=others, told=told))
     return points
 
 
@@ -549,8 +553,8 @@ def _beside(rows: Sequence[LawPoint]) -> str:
     if not beside:
         return ""
     most = f"up to {100 * max(beside):.0f} % of all cores"
-    part = format_part(len(beside), len(rows), "row", "ran")
-    return f"{part} beside other programs, which took {most}"
+    part = f"{len(beside)} of {told_rows(sum(row.told for row in rows), len(rows))}"
+    return f"{part} {agreeing(len(beside), 'ran')} beside other programs, which took {most}"
 
 
 def _place(row: LawPoint) -> str:

@@ -258,12 +258,14 @@ class Bench:
         lack = self._room.lack(Need(need, held, mapped))
         if lack is None:
             return ""
-        fewer = f" or with {max(1, lack.ranks * lack.free // lack.need)} of these ranks there"
+        fewer = lack.ranks * lack.free // lack.need
         fits = format_bytes(case.fitting(self._world.size, lack.need, lack.free))
         return (
             f"{format_count(lack.ranks, 'rank')} x {format_bytes(lack.need / lack.ranks)} ="
             f" {format_bytes(lack.need)} {lack.name}, which has {format_bytes(lack.free)} to give;"
-            f" it would fit with sizes up to {fits}" + (fewer if lack.ranks > 1 else "")
+            f" it would fit with sizes up to {fits}"
+            + f" or with {fewer} of these ranks there"
+            * bool(fewer)
         )
 
     def _taken(self, sizes: Sizes) -> str:

@@ -136,7 +136,7 @@ class Screen:
         assert self._pace is not None
         of = "" if self._endless else f" of {self._of}"
         passed = format_duration(self._pace.elapsed)
-        return f"{self._done}{of} done, {passed} passed{self._left(', ')}: {self._doing}"
+        return f"{max(0, self._done)}{of} done, {passed} passed{self._left(', ')}: {self._doing}"
 
     def _left(self, before: str) -> str:
         """The estimated time that is left, after ``before``; empty if it is unknown."""

@@ -24,7 +24,9 @@ from collectives.predict.maps import load_machine
 from collectives.predict.predictor import choose_predictor
 from collectives.schedule import catalogue
 from collectives.schedule.dtypes import dtype
+from reports.analysis.cautions import disturbed
 from reports.analysis.compare import samples
+from reports.analysis.winners import mostly_disturbed
 from reports.readers.reading import once, read
 from reports.records.measurement import LIBRARY, Measurement
 from reports.statistics.inference import between_runs, ratio_interval
@@ -189,6 +191,8 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
             + f"; {note}" * bool(shared)
         )
     notes += [note] * bool(shared)
+    if mostly_disturbed(rows):
+        notes.append(f"{disturbed(rows)}: choices may come of that; measure again without them")
     return series, notes
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-from busbar.counters import MUCH, taken
+from busbar.counters import MUCH, SHORTEST_S, taken
 from busbar.units import agreeing, format_count, format_part, format_size
-from reports.analysis.winners import is_disturbed, mostly_disturbed
+from reports.analysis.winners import is_disturbed, mostly_disturbed, tells_others
 from reports.records.cores import is_emulated, marked, oversubscription
 from reports.records.measurement import LIBRARY, Measurement, grouped, level_of
 from reports.records.metrics import TESTS, named
@@ -48,6 +48,7 @@ _SAID: Mapping[Kind, str] = {
 }
 _MATTERS = 0.05  # of a median: above the 2 % that measuring aims at, and above day-to-day changes
 _MOVED = f"may be off by more than {100 * _MATTERS:.0f} %"
+_POLLS = "MPICH waits without giving up its core"
 _IN_BRIEF = (_SAID["few"], _MOVED)
 # Causes first: drift causes autocorrelation; drift, autocorrelation and two modes widen intervals.
 _SHORT: Mapping[Kind, str] = {
@@ -135,10 +136,21 @@ def disturbed(rows: Sequence[Measurement]) -> str:
     if not beside:
         return ""
     worst = max(beside, key=lambda r: r.others_share or 0.0)
+    part = f"{len(beside)} of {_told(rows)} {agreeing(len(beside), 'ran')}"
+    share = 100 * (worst.others_share or 0.0)
     return (
-        f"{format_part(len(beside), len(rows), 'row', 'ran')} beside other programs, which took up"
-        f" to {100 * (worst.others_share or 0.0):.0f} % of all cores ({named(worst)})"
+        f"{part} beside other programs, which took up to {share:.0f} % of all cores"
+        f" ({named(worst)})"
     )
+
+
+def told_rows(told: int, of: int) -> str:
+    """The rows that tell what other programs used: ``8 rows``, ``2 rows of 0.1 s or longer``."""
+    return format_count(told, "row") + ("" if told == of else f" of {SHORTEST_S:g} s or longer")
+
+
+def _told(rows: Sequence[Measurement]) -> str:
+    return told_rows(sum(map(tells_others, rows)), len(rows))
 
 
 def too_disturbed(rows: Sequence[Measurement]) -> str:
@@ -156,7 +168,7 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
     how = f": {command}" if command else " while nothing else runs"
     return (
         f"too disturbed to {use_of(timed)}: {taken(max(shares))} in {len(shares)} of"
-        f" {format_count(len(timed), 'row')}, which may have moved all iterations of a row, so no"
+        f" {_told(timed)}, which may have moved all iterations of a row, so no"
         f" interval shows it; repeat the run{how}"
     )
 
@@ -230,8 +242,7 @@ def disturbance(rows: Sequence[Measurement]) -> str:
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     causes = list(filter(None, [oversubscription(timed)]))
     if shares and not too_disturbed(timed):
-        of = format_count(len(timed), "row")
-        causes.append(f"{taken(max(shares))} in {len(shares)} of {of}")
+        causes.append(f"{taken(max(shares))} in {len(shares)} of {_told(timed)}")
     return f"times may be disturbed: {'; '.join(causes)}" if causes else ""
 
 
@@ -266,14 +277,14 @@ def _polling(rows: Sequence[Measurement]) -> list[str]:
         return []
     return [
         f"{format_part(beside, len(mine), 'row', 'of library ran')} beside other programs at a"
-        " thread level at which MPICH waits without giving up its core: --mpi-threads multiple may"
-        " be many times as fast there"
+        f" thread level at which {_POLLS}: --mpi-threads multiple may be many times as fast there"
     ]
 
 
 def is_in_brief(text: str) -> bool:
     """True for a line of `in_brief`, among the messages of a run."""
-    return any(words.partition(" ")[2] in text for words in _IN_BRIEF)  # the verb may be of one
+    # The verb may be of one row.
+    return any(words.partition(" ")[2] in text for words in (*_IN_BRIEF, f"at {_POLLS}"))
 
 
 def _chief(reasons: Sequence[Unstable]) -> Unstable | None:

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from busbar.counters import MUCH, OTHERS
+from busbar.counters import MUCH, OTHERS, SHORTEST_S
 from busbar.statistics import interval
 from reports.analysis.compare import samples, within_launches
 from reports.readers.names import scaled
@@ -95,12 +95,17 @@ def is_disturbed(row: Measurement, share: float = OTHERS) -> bool:
     return (row.others_share or 0.0) >= share
 
 
+def tells_others(row: Measurement) -> bool:
+    """False for a row that was too short to tell what other programs used (`gathered`)."""
+    return row.others_share is not None or sum(row.times_s) >= SHORTEST_S
+
+
 def mostly_disturbed(rows: Sequence[Measurement]) -> bool:
-    """True if more than half of the rows with times were much disturbed in their only launch.
+    """True if more than half of the rows that tell were much disturbed in their only launch.
 
     Intervals over several launches cover what other programs did; of training steps there is none.
     """
-    timed = [r for r in rows if r.time_s is not None]
+    timed = [r for r in rows if r.time_s is not None and tells_others(r)]
     if 2 * sum(is_disturbed(r, MUCH) for r in timed) <= len(timed):
         return False
     alone = [
@@ -169,7 +174,7 @@ def time_ratio(
     ratio = launch_center(times[1]) / launch_center(times[0])
     rows = (*slower, *faster)
     doubt = any(is_disturbed(r, OTHERS if unknown else MUCH) for r in rows)
-    doubt |= unknown and any(r.others_share is None for r in rows)
+    doubt |= unknown and not all(map(tells_others, rows))
     if max(map(len, times)) == 1 and doubt:
         return ratio, 0.0, inf
     return ratio, *_bounds(times[0], times[1], within_launches(faster, slower))

@@ -185,7 +185,7 @@ class Directory:
     def __init__(self, path: Path, topology: Callable[[], str | None] = lambda: None) -> None:
         self.path, self._topology = path, topology
         try:
-            path.mkdir(exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
             if not (path / RECORDS).exists() and any(path.iterdir()):
                 raise StoreError(f"{path}: has files, and no run; name a new folder: {path}/run/")
             self._number = self._claimed()

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import isnan, nan
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from busbar.canvas import (
 )
 from busbar.errors import ReportError
 from busbar.files import encode_figure
-from busbar.units import format_seconds, format_size
+from busbar.units import format_seconds, format_size, is_open
 from reports.analysis.cautions import ABOVE_IN_SHORT, share_of_limit, why_above
 from reports.analysis.machine import MachinePart, shown
 from reports.analysis.stragglers import Pairs
@@ -88,6 +89,13 @@ def _rates(r: Measurement) -> tuple[float, float]:
     return fixed / (r.high_s or 1), fixed / (r.low_s or 1)
 
 
+def _interval(r: Measurement) -> tuple[float, float] | None:
+    """The 95 % interval of the time, if tables show it: not one whose upper end means nothing."""
+    if not r.low_s or not r.high_s or is_open(r.low_s, r.high_s):
+        return None
+    return r.low_s, r.high_s
+
+
 def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequence[int]) -> None:
     """Draw busbw in GB/s with its 95 % intervals as a band in the same colour."""
     rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in rows]
@@ -95,12 +103,14 @@ def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequenc
     _hollow(axes, s, rows, xs, rates)
     if not s.bright:
         return
-    ends = [(x, *_rates(r)) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]
-    at, low, high = ([end[n] for end in ends] for n in range(3))
-    if len(at) == 1:  # a band of no width cannot be seen
-        axes.vlines(at, low, high, color=s.style["color"], linewidth=1)
-    else:
-        axes.fill_between(at, low, high, color=s.style["color"], alpha=0.2, linewidth=0)
+    ends = [_rates(r) if _interval(r) else (nan, nan) for r in rows]
+    low, high = zip(*ends, strict=True)
+    axes.fill_between(xs, low, high, color=s.style["color"], alpha=0.2, linewidth=0)
+    # A band of one point has no width and cannot be seen.
+    for n, (x, end) in enumerate(zip(xs, ends, strict=True)):
+        beside = [*ends[max(0, n - 1) : n], *ends[n + 1 : n + 2]]
+        if not isnan(end[0]) and all(isnan(one) for one, _ in beside):
+            axes.vlines(x, *end, color=s.style["color"], linewidth=1)
 
 
 def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
@@ -191,15 +201,15 @@ def _with_bars(
     axes.plot(xs, times, label=label, **s.style)
     _hollow(axes, s, rows, xs, times)
     known = [
-        (x, r.time_s or 0.0, r.low_s, r.high_s)
+        (x, r.time_s or 0.0, *ends)
         for x, r in zip(xs, rows, strict=True)
-        if r.low_s and r.high_s and s.bright
+        if s.bright and (ends := _interval(r))
     ]
-    ends = [
+    bars = [
         [(t - low) * 1e6 for _, t, low, _ in known],
         [(high - t) * 1e6 for _, t, _, high in known],
     ]
-    axes.errorbar([x for x, *_ in known], [t * 1e6 for _, t, *_ in known], yerr=ends, fmt="none",
+    axes.errorbar([x for x, *_ in known], [t * 1e6 for _, t, *_ in known], yerr=bars, fmt="none",
                   ecolor=s.style["color"], capsize=2, linewidth=1)  # fmt: skip
 
 

@@ -84,15 +84,21 @@ function scatter(line, found, hover) {
   };
 }
 
+// A band for each stretch of points whose interval is known; of one point alone a line.
 function band(line, found) {
-  const known = found.filter(p => p.low !== null && p.high !== null && !isOpen(p.low, p.high));
-  if (known.length < 2 || !line.bright) return [];
-  return [{
+  if (!line.bright) return [];
+  const stretches = [[]];
+  for (const p of found) {
+    if (p.low === null || p.high === null || isOpen(p.low, p.high)) stretches.push([]);
+    else stretches.at(-1).push(p);
+  }
+  return stretches.filter(known => known.length).map(known => ({
     type: 'scatter', mode: 'lines', x: [...known, ...known.toReversed()].map(p => p.x),
     y: [...known.map(p => p.high), ...known.toReversed().map(p => p.low)],
-    fill: 'toself', fillcolor: faint(line.colour), line: { width: 0 }, hoverinfo: 'skip',
+    fill: 'toself', fillcolor: faint(line.colour), hoverinfo: 'skip',
+    line: { width: known.length > 1 ? 0 : 2, color: line.colour },
     showlegend: false, legendgroup: plain(line.label),
-  }];
+  }));
 }
 
 // A model's or a bound's line; `points` are [x, y].
