@@ -239,7 +239,7 @@ def test_what_counts_and_what_is_left_out() -> None:
     shm = [changed(one, transport="shm") for one in _results(by_links, counts=[2])]
     shared = [changed(one, worksharing=True) for one in _results(by_links)]
     found = _compared([*shared, *mine, *shm])
-    assert found.notes == ("3 rows of other transports than mpi are left out",)
+    assert found.notes == ("3 rows of other transports than mpi left out",)
     assert found.verdict is not None and found.verdict.headline.startswith("Times grow by the law")
     again = [changed(one, times_s=tuple(3 * t for t in one.every[0].times_s)) for one in mine]
     (cell,) = _compared([*mine, *again, *again]).of("ps", ranks=2)
