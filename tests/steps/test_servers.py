@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from bench.launch.control_socket import step
 from bench.run.watchdog import Watchdog
 from bench.steps.server.loops import ServerLoop
+from bench.steps.server.run import _ServerRun
 from bench.steps.server.trainer_hooks import GradientFunction, OnesTrainer, Vector
 from reports.readers.codec import measurements
 from tests.command import reports_main
@@ -127,8 +129,10 @@ def test_an_error_of_a_learner_ends_the_run(update: str, monkeypatch: pytest.Mon
 
     def note(self: ServerLoop, learner: int, reason: str) -> None:
         lost.append((learner, reason))
-        drop(self, learner, reason)
-        dropped.set()
+        try:
+            drop(self, learner, reason)
+        finally:
+            dropped.set()
 
     monkeypatch.setattr(OnesTrainer, "gradient_function", fail)
     monkeypatch.setattr(ServerLoop, "_drop", note)
@@ -136,6 +140,30 @@ def test_an_error_of_a_learner_ends_the_run(update: str, monkeypatch: pytest.Mon
     with pytest.raises(MemoryError):
         called(step, *words)
     assert lost == [(1, "ended with MemoryError")]
+
+
+def test_a_learner_that_ends_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a server does not wait for a learner whose thread ended before its first message."""
+    cores, drop = _ServerRun._cores, ServerLoop._drop
+    connected = threading.Barrier(3)
+    lost: list[tuple[int, str]] = []
+
+    def fail(self: _ServerRun) -> AbstractContextManager[None]:
+        connected.wait(60)
+        if self.world.rank == 2:
+            raise MemoryError("no memory")
+        return cores(self)
+
+    def note(self: ServerLoop, learner: int, reason: str) -> None:
+        lost.append((learner, reason))
+        drop(self, learner, reason)
+
+    monkeypatch.setattr(_ServerRun, "_cores", fail)
+    monkeypatch.setattr(ServerLoop, "_drop", note)
+    words = ("--threads", "3", "--model", "toy", "--scale", "64", "-n", "6", "--update", "sync")
+    with pytest.raises(MemoryError):
+        called(step, *words)
+    assert lost == [(1, "ended with an error")]
 
 
 @pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)

@@ -11,7 +11,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Semaphore
@@ -238,9 +238,9 @@ class Mailboxes:
         self.servers: list[_Mailbox] = [SimpleQueue() for _ in range(servers)]
         self.learners: list[_Mailbox] = [SimpleQueue() for _ in range(learners)]
 
-    def server(self, number: int) -> ThreadChannel:
-        """The channel of a server."""
-        return ThreadChannel(number, self.servers[number], self.learners)
+    def server(self, number: int, failed: Callable[[], Iterable[int]] = tuple) -> ThreadChannel:
+        """The channel of a server. ``failed``: see `ThreadChannel`."""
+        return ThreadChannel(number, self.servers[number], self.learners, failed)
 
     def learner(self, number: int) -> ThreadChannel:
         """The channel of a learner."""
@@ -250,12 +250,20 @@ class Mailboxes:
 class ThreadChannel(Channel):
     """A channel between servers and learners that are threads of one process; see `Channel`.
 
-    ``number``: of this server or learner; ``peers``: their mailboxes.
+    ``number``: of this server or learner; ``peers``: their mailboxes. ``failed``: returns the
+    numbers of peers whose threads an error has ended, perhaps before they sent a message.
     """
 
-    def __init__(self, number: int, mailbox: _Mailbox, peers: Sequence[_Mailbox]) -> None:
+    def __init__(
+        self,
+        number: int,
+        mailbox: _Mailbox,
+        peers: Sequence[_Mailbox],
+        failed: Callable[[], Iterable[int]] = tuple,
+    ) -> None:
         super().__init__()
         self._number, self._mailbox, self._peers = number, mailbox, peers
+        self._failed, self._reported = failed, set[int]()
         self._data = NO_BYTES
         self._finished: Semaphore | None = None
         # For each peer: the copy that was pushed last, and a semaphore, free once it is not used.
@@ -272,6 +280,9 @@ class ThreadChannel(Channel):
             peer, header, self._data, self._finished = self._mailbox.get(timeout=seconds)
         except Empty:
             self.idle += time.perf_counter() - before
+            new = set(self._failed()) - self._reported
+            self._reported |= new
+            self.lost += [(peer, "ended with an error") for peer in sorted(new)]
             return None
         if (sent := header[3]) > before:
             self.idle += sent - before

@@ -36,6 +36,7 @@ from busbar.host import boot
 from busbar.launchers import launched
 from busbar.start import python
 from busbar.units import format_bytes
+from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
@@ -68,9 +69,15 @@ def open_channel(
         if not world.goes_on():  # else lost ranks could not take part in this
             comm.Free()
     else:
+        assert isinstance(world, InprocWorld)
         mailboxes = world.once(lambda: Mailboxes(servers, protocol.learners))
-        serves = world.rank < servers
-        yield mailboxes.server(world.rank) if serves else mailboxes.learner(world.rank - servers)
+        if world.rank < servers:
+            failed = world.failed
+            yield mailboxes.server(
+                world.rank, lambda: (rank - servers for rank in failed() if rank >= servers)
+            )
+        else:
+            yield mailboxes.learner(world.rank - servers)
 
 
 @contextmanager

@@ -158,6 +158,10 @@ class InprocWorld:
             raise refusal
         return result[0]
 
+    def failed(self) -> list[int]:
+        """The ranks that an error has ended."""
+        return list(self.shared.errors)
+
     def threads(self) -> None:
         """None: threads of one process use no MPI."""
 
@@ -190,6 +194,7 @@ class _Shared:
         self.acks = Mailbox(size, deadline)
         self.words = Mailbox(size, deadline)
         self.alarms: list[SimpleQueue[tuple[int, str]]] = [SimpleQueue() for _ in range(size)]
+        self.errors: dict[int, BaseException] = {}  # that ended a rank
         self.groups: list[_Shared] = []
         if parent is not None:
             parent.groups.append(self)
@@ -212,7 +217,7 @@ def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) 
     """
     shared = _Shared(size, deadline)
     results: dict[int, T] = {}
-    errors: dict[int, BaseException] = {}
+    errors = shared.errors
 
     def play(rank: int) -> None:
         try:
