@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
-from textwrap import wrap
 from threading import Lock
 
 from bench.launch.control_socket import ControlSocket
 from bench.options.options import RunOptions
 from bench.run.environment import machine
 from bench.run.screen import Screen
-from bench.run.table_text import report_width
+from bench.run.table_text import comment, report_width
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import has_content
 from busbar.status import EARLY
@@ -178,8 +177,7 @@ def so_far(rows: Sequence[Measurement], planned: Sequence[str], *, by_size: bool
     if len(wanted) > 1 and not answers(rows):
         text += "; nothing to compare yet"
         text += "" if by_size else ": --order size measures all algorithms at a size first"
-    lines = wrap(text, report_width() - len("# "), subsequent_indent="  ")
-    return [f"# {line}" for line in lines]
+    return comment(text, report_width())
 
 
 def _tables_apart(

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from bench.options.options import Options
@@ -103,6 +104,12 @@ def report_width() -> int:
     return max(_LEAST_WIDTH, columns() or 0)
 
 
+def comment(text: str, width: int) -> list[str]:
+    """A text as lines that begin with ``#``, wrapped at ``width`` columns."""
+    lines = wrap(text, width - len("# "), subsequent_indent="  ", break_on_hyphens=False)
+    return [f"# {line}" for line in lines]
+
+
 def _own() -> int | None:
     """Width of this process's terminal; None under a launcher, which prints for its ranks."""
     with suppress(OSError, ValueError):
@@ -186,6 +193,7 @@ def shown(pair: Placements, layout: TableLayout, explained: set[str]) -> list[st
     and not printed again.
     """
     lines, first = layout.row(pair), pair.every[0]
+    width = max(report_width(), *map(len, lines))
     if first.chosen_algorithm:
         chosen = f"{first.chosen_algorithm} over {first.transport}"
         lines.append(f"# at {first.size} B {first.algorithm} is {chosen}")
@@ -198,11 +206,9 @@ def shown(pair: Placements, layout: TableLayout, explained: set[str]) -> list[st
             lines.append(f"# skipped {what}at {first.size} B: {reason}")
             explained.add(what + reason)
     remarks = (_library_facts, _overlapped, _waits, _causes, _lost)
-    lines += [
-        f"# {PLACEMENT[one.placement]}: {text}"
-        for one in pair.every
-        if (text := "; ".join(filter(None, (remark(one) for remark in remarks))))
-    ]
+    for one in pair.every:
+        if text := "; ".join(filter(None, (remark(one) for remark in remarks))):
+            lines += comment(f"{PLACEMENT[one.placement]}: {text}", width)
     for one in pair.every:
         about = f"# at {first.size} B: {PLACEMENT[one.placement]}"
         lines += [f"{about}: {text}" for text in warnings(one.gpus)]

@@ -13,11 +13,12 @@ import termios
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from bench.options.options import parse
-from bench.run.table_text import COLUMNS, Compact, Nccl, columns, for_ranks, layout
+from bench.run.table_text import COLUMNS, Compact, Nccl, columns, for_ranks, layout, shown
 from reports.exports.run_table import Banner, header
-from reports.records.measurement import Record
+from reports.records.measurement import Noise, Record
 from tests.reports.runs import allreduce, timed
 
 DEVICES = [(n, 100 + n, "node", "a processor with quite a long name @ 2.50GHz") for n in range(16)]
@@ -81,6 +82,18 @@ def test_ranks_are_listed_once() -> None:
     assert "# 16 on node: a processor" in "\n".join(compact.header(BANNER))
     assert all(len(line) <= 80 for line in compact.header(BANNER))
     assert not any("node" in line for line in compact.header(later))
+
+
+def test_remarks_are_no_wider_than_their_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what disturbed a row stands below it, in lines that fit a terminal of 80 columns."""
+    monkeypatch.setenv(COLUMNS, "80")
+    noise = Noise(others=(0.6,))
+    out = replace(timed([1e-6] * 6), noise=noise, core_wait=(0.61, 0.6))
+    one = allreduce("ring", 2, 8, out, None)
+    narrow, wide = (shown(one, kind(parse([], "allreduce")), set())[1:] for kind in (Compact, Nccl))
+    assert len(narrow) == 2 and all(len(line) <= 80 and line[:2] == "# " for line in narrow)
+    words = [word for line in narrow for word in line[2:].split()]
+    assert len(wide) == 1 and wide[0][2:].split() == words
 
 
 @pytest.mark.parametrize("width", [80, 160])
