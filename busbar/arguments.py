@@ -12,7 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn
 
 from busbar.completion import completing
 from busbar.errors import BusbarError, Unsupported
@@ -230,11 +230,11 @@ class Parser(argparse.ArgumentParser):
             if action.nargs == 0:
                 words += [flag] if value else []
             elif isinstance(action, argparse._AppendAction) or action.nargs == "+":
-                each = map(str, value) if _is_list(value) else [str(value)]
+                texts = map(str, each(value))
                 if action.nargs == "+":
-                    words += [flag, *each]
+                    words += [flag, *texts]
                 else:
-                    words += [f"{flag}={one}" for one in each]
+                    words += [f"{flag}={one}" for one in texts]
             else:
                 words.append(f"{flag}={text}")
         return words
@@ -363,11 +363,12 @@ def _text(value: object) -> str:
         return str(int(value))
     if isinstance(value, type):  # such as numpy.float32
         return value.__name__
-    return ",".join(map(str, value)) if _is_list(value) else str(value)
+    return ",".join(map(str, each(value)))
 
 
-def _is_list(value: object) -> TypeGuard[Iterable[object]]:
-    return isinstance(value, Iterable) and not isinstance(value, (str, Path))
+def each(value: object) -> Iterable[Any]:
+    """The items of a list, range or array; a text, a path or another value is the only item."""
+    return value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
 
 
 class _Version(argparse.Action):

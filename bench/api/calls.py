@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ForwardRef, TypeVar, cast
 
 from bench.api.keywords import Collective
+from busbar.arguments import each
 from busbar.errors import BusbarError, ScheduleError, Unsupported
 from collectives.formats import own
 from collectives.formats.convert import proven
@@ -80,21 +81,18 @@ def with_keywords(keywords: type) -> Callable[[F], F]:
 def python_names(
     parser: ArgumentParser | None = None,
     renamed: Mapping[str, str] = RENAMED,
-    given: Iterable[object] = (),
+    values: Iterable[object] = (),
 ) -> Iterator[None]:
     """A context in which messages of errors have keywords (``minbytes``) in place of flags.
 
-    ``parser``: has the flags; without one, keywords are flags without dashes. ``given``: the
-    caller's values, which stay as they are.
+    ``parser``: has the flags; without one, keywords are flags without dashes. ``values``:
+    those of the call, which stay as they are.
     """
     try:
         yield
     except BusbarError as error:
-        kept = "|".join(map(re.escape, _with_flags(given))) or "(?!)"
-        parts = re.split(f"({kept})", str(error))
-        text = "".join(
-            part if at % 2 else in_python(part, parser, renamed) for at, part in enumerate(parts)
-        )
+        kept = re.compile(f"({'|'.join(map(re.escape, _with_flags(values))) or '(?!)'})")
+        text = between(kept, str(error), lambda part: in_python(part, parser, renamed))
         keyword = next((name for begin, name in _UNNAMED if begin.match(text)), "")
         error.args = (f"{keyword}: {text}" if keyword else text,)
         raise
@@ -104,10 +102,7 @@ def _with_flags(values: Iterable[object]) -> list[str]:
     """The texts in values that a message may quote and that have what looks like a flag."""
     texts: set[str] = set()
     for value in values:
-        each = (
-            [value] if isinstance(value, (str, Path)) or not isinstance(value, Iterable) else value
-        )
-        for text in (str(one) for one in (*each, value)):
+        for text in map(str, (*each(value), value)):
             texts |= {text, repr(text), str(Path(text).parent)}
     return sorted(filter(_FLAGS.search, texts), key=len, reverse=True)
 
@@ -131,9 +126,9 @@ def in_python(
     return between(_COMMANDS, text, lambda part: _FLAGS.sub(name_of, part))
 
 
-def between(commands: re.Pattern[str], text: str, change: Callable[[str], str]) -> str:
-    """A text with its parts between commands changed. ``commands``: a pattern with one group."""
-    parts = commands.split(text)
+def between(kept: re.Pattern[str], text: str, change: Callable[[str], str]) -> str:
+    """A text whose parts between matches of ``kept`` are changed. ``kept`` has one group."""
+    parts = kept.split(text)
     return "".join(part if at % 2 else change(part) for at, part in enumerate(parts))
 
 

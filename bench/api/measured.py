@@ -14,13 +14,13 @@ from math import nan
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from msgspec import structs
 
 from bench.api.remedies import in_keywords
 from bench.api.results import BestAlgorithm, ResultTable, with_units
-from busbar.arguments import unknown
+from busbar.arguments import each, unknown
 from busbar.errors import MissingFile, MissingLibrary, ReportError, Unsupported
 from busbar.files import FIGURE_FORMS, make_folder, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
@@ -37,7 +37,7 @@ from reports.readers.frame import frame
 from reports.readers.reading import read_each
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT
-from reports.records.table import distinct, folded, launch_name
+from reports.records.table import Coded, distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
 from reports.tables.scaling import answer, best_lines, disturbance_lines
 from reports.tables.show import texts
@@ -116,14 +116,14 @@ class MeasuredRows(Sequence[Measurement]):
 
         Raises Unsupported for a size that is none, and for a name that no row has but nearly so.
         """
-        sizes = None if size is None else [parse_size(str(one)) for one in _several(size)]
-        counts = None if ranks is None else list(map(int, _several(ranks)))
-        types = None if dtype is None else [canonical(str(one)) for one in _several(dtype)]
+        sizes = None if size is None else [parse_size(str(one)) for one in each(size)]
+        counts = None if ranks is None else list(map(int, each(ranks)))
+        types = None if dtype is None else [canonical(str(one)) for one in each(dtype)]
         wanted = {
             "collective": collective, "algorithm": algorithm, "size": sizes, "ranks": counts,
             "placement": placement, "transport": transport, "dtype": types, "op": op,
         }  # fmt: skip
-        values = {name: set(_several(one)) for name, one in wanted.items() if one is not None}
+        values = {name: set(each(one)) for name, one in wanted.items() if one is not None}
         for name, chosen in values.items():
             known = {getattr(row, name) for row in self.rows}
             for one in chosen - known:
@@ -172,7 +172,7 @@ class MeasuredRows(Sequence[Measurement]):
         ``attrs["units"]`` maps columns to units.
         """
         table = frame(self.rows)
-        table["launch"] = _numbers([launch_name(row.run) for row in self.rows])
+        table["launch"] = Coded.of(launch_name(row.run) for row in self.rows).codes.tolist()
         steps = [row.step is not None for row in self.rows]
         if any(steps):
             table.loc[steps, "busbw_bytes_per_s"] = nan
@@ -195,10 +195,11 @@ class MeasuredRows(Sequence[Measurement]):
             for one in ranges
             for _ in one.won
         ]
-        each = answers(self._together, each_size=True)
-        ranges = chain.from_iterable(each.values())
+        by_size = answers(self._together, each_size=True)
+        ranges = chain.from_iterable(by_size.values())
         lines = [_best(one.won[0], name) for one, name in zip(ranges, taken, strict=True)]
-        text = best_lines(self._together, each, _WIDTH) + disturbance_lines(self._together, _WIDTH)
+        text = best_lines(self._together, by_size, _WIDTH)
+        text += disturbance_lines(self._together, _WIDTH)
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 
     def figures(self, form: str = "svg") -> dict[str, bytes]:
@@ -272,7 +273,7 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
     for path in paths:
         if not isinstance(path, (str, Path, Iterable)):
             raise Unsupported(f"busbar.load reads files, not {path!r}")
-        for one in [path] if isinstance(path, (str, Path)) else path:
+        for one in each(path):
             # Iterating over a table or a dict gives its columns or keys, which are texts, too.
             if hasattr(path, "keys") or not isinstance(one, (str, Path)):
                 kind = type(path if hasattr(path, "keys") else one).__name__
@@ -302,16 +303,6 @@ def _only_rows(values: object) -> Iterator[Measurement]:
 def _values(row: Measurement) -> Measurement:
     """A row without the place in a file that it was read from."""
     return structs.replace(row, run=replace(row.run, source="", number=0, format=""), line=0)
-
-
-def _numbers(names: Sequence[str]) -> list[int]:
-    """Numbers in place of names, from 0 in the order in which they occur."""
-    known = {name: at for at, name in enumerate(dict.fromkeys(names))}
-    return [known[name] for name in names]
-
-
-def _several(value: object) -> Iterable[Any]:
-    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
 
 
 def _matching(path: str | Path) -> Sequence[str | Path]:

@@ -41,7 +41,7 @@ from bench.run.contenders import check as check_rows
 from bench.run.recorder import refuse_results
 from bench.steps.main import StepCommand, check
 from bench.steps.options import StepOptions
-from busbar.arguments import unknown
+from busbar.arguments import each, unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
@@ -126,7 +126,12 @@ def run(
         if name in options:
             raise Unsupported(f"busbar.run has no {name}; {instead}")
     _check_call(options, progress, "busbar.run")
-    more: dict[str, object] = {name: one for name, one in options.items() if one is not None}
+    # A wrapper may pass None for options that this collective does not have.
+    more: dict[str, object] = {
+        name: one
+        for name, one in options.items()
+        if one is not None or name not in Keywords.__annotations__
+    }
     named = {"algorithms": ("algorithm", algorithms), "dtype": ("datatype", dtype)}
     for name, (of_command, value) in {**named, "sizes": ("sizes", sizes)}.items():
         if value is not None:
@@ -142,7 +147,7 @@ def run(
         )
     parser = make_parser(collective)
     _refuse_check(options.get("check"))
-    with python_names(parser, given=[*more.values(), out, launcher]):
+    with python_names(parser, values=[*more.values(), out, launcher]):
         argv = parser.words(more, "busbar.run", _ELSEWHERE)
         several = _launches(
             lambda words: parse(words, collective), argv, ranks, launcher, out, "busbar.run"
@@ -207,7 +212,7 @@ def step(
     if options.get("problem") is None or model != "resnet50":
         more["model"] = model
     parser = StepCommand.make_parser(prog="busbar step")
-    with python_names(parser, {}, given=[*more.values(), model, out, launcher]):
+    with python_names(parser, {}, values=[*more.values(), model, out, launcher]):
         argv = parser.words(more, "busbar.step")
 
         def parsed(words: Sequence[str]) -> StepOptions:
@@ -261,7 +266,7 @@ def _launches(
     """
     if out is not None and not isinstance(out, (str, Path, Iterable)):
         raise Unsupported(f"out is a file or several, not {out!r}")
-    outs = [_out(one) for one in ([out] if isinstance(out, (str, Path)) else out or ())]
+    outs = [] if out is None else list(map(_out, each(out)))
     if launcher is not None and not (isinstance(launcher, str) and launcher.strip()):
         raise Unsupported(f"{of}: launcher is a command line such as 'srun', not {launcher!r}")
     requested: list[object] = [(parsed(argv).threads or core_ranks()) if ranks is None else ranks]

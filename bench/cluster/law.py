@@ -43,7 +43,6 @@ from busbar.start import python
 from busbar.tables import Column, RenderedTable, render_markdown, render_rich
 from busbar.terminal import open_console, print_note
 from busbar.units import (
-    agreeing,
     format_count,
     format_duration,
     format_link_rate,
@@ -57,7 +56,7 @@ from collectives.predict.interface import Operation
 from collectives.predict.named import machine_from_ports
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
-from reports.analysis.cautions import told_rows
+from reports.analysis.cautions import long_enough, ran_beside
 from reports.analysis.textbook import ALGORITHMS
 from reports.analysis.winners import is_disturbed, tells_others
 from reports.readers.reading import read
@@ -71,10 +70,9 @@ class LawPoint(NamedTuple):
     """A measured time: the median of iterations in seconds, the least and the greatest.
 
     ``ends``: its 95 % interval as records have it, None for too few iterations. ``others``: the
-    share of all cores that other programs used meanwhile, 0 below what counts; ``told``: False if
-    the row is too short to tell.
-    ``slower``: the median of the slower launch, if there were two. ``law``, ``model``: the
-    textbook's and the simulated seconds, nan for the library.
+    share of all cores that other programs used meanwhile, 0 below what counts; ``long_enough``:
+    False if the row is too short to tell. ``slower``: the median of the slower launch, if there
+    were two. ``law``, ``model``: the textbook's and the simulated seconds, nan for the library.
     """
 
     algorithm: str
@@ -90,7 +88,7 @@ class LawPoint(NamedTuple):
     model: float = nan
     ends: tuple[float, float] | None = None
     others: float = 0.0
-    told: bool = True
+    long_enough: bool = True
 
 
 class Ports(NamedTuple):
@@ -487,9 +485,9 @@ def _points(path: Path) -> list[LawPoint]:
             range_s = median(times), min(times), max(times)
             wrong, of = row.wrong or 0, row.collective or "allreduce"
             others = (row.others_share or 0.0) if is_disturbed(row) else 0.0
-            told = tells_others(row)
             point = LawPoint(name, row.ranks, row.size, *range_s, wrong, collective=of)
-            points.append(point._replace(ends=known, others=others, told=told))
+            long = tells_others(row)
+            points.append(point._replace(ends=known, others=others, long_enough=long))
     return points
 
 
@@ -549,12 +547,9 @@ def notes(rows: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
 
 def _beside(rows: Sequence[LawPoint]) -> str:
     """How many rows ran beside other programs, and the most that these took; empty for none."""
-    beside = [row.others for row in rows if row.others]
-    if not beside:
-        return ""
-    most = f"up to {100 * max(beside):.0f} % of all cores"
-    part = f"{len(beside)} of {told_rows(sum(row.told for row in rows), len(rows))}"
-    return f"{part} {agreeing(len(beside), 'ran')} beside other programs, which took {most}"
+    shares = [row.others for row in rows if row.others]
+    able = long_enough(sum(row.long_enough for row in rows), len(rows))
+    return ran_beside(shares, able) if shares else ""
 
 
 def _place(row: LawPoint) -> str:
@@ -764,11 +759,11 @@ def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
     axes.set_xticks(hosts, [str(n) for n in hosts])
     times_axis(axes)
     axes.set(xlabel="hosts", ylabel="time")
-    axes.set_title(
+    title = (
         f"{rows[0].collective} of {format_size_argument(size)} over ports of"
         f" {format_link_rate(rate)}, measured"
-        + "".join(f"\n{text}" for text in filter(None, [_beside(rows)]))
     )
+    axes.set_title("\n".join(filter(None, (title, _beside(rows)))))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1, 1))
     save(figure, path, 150)

@@ -85,7 +85,7 @@ def transport_names() -> tuple[str, ...]:
 
 
 # Options of where ranks start and of what is kept and shown.
-_NOT_ASKED = (
+_NOT_RECORDED = (
     "--ranks", "--append", "--overwrite", "--per-rank", "--quiet", "--details", "--layout",
     "--dry-run", "--json", "--launches", "--seed",
 )  # fmt: skip
@@ -184,21 +184,23 @@ class RunOptions(OptionGroup):
     after: Path | None = option("--after")
     # Passed by a run to ranks that another launcher starts: how many ranks there must be.
     expected_ranks: int | None = option("--expected-ranks")
-    #: The words of the options that say what is measured and how, for the record.
-    asked: str = field(default="", compare=False)
+    #: The options that say what is measured and how, as a record has them.
+    recorded: str = field(default="", compare=False)
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
         """The options of a command line. Raises Unsupported; see `OptionGroup`."""
         options = super().parse(argv, parser, **more)
-        words = parser.spelled(_NOT_ASKED)
+        words = parser.spelled(_NOT_RECORDED)
         if options.after is not None and options.total is not None:
             words = words[:-2]  # this launch's share, appended to the --total of all
         launches = options.launch.of if options.launch else options.launches
         if launches > 1:
             words += ["--launches", str(launches)]
-        # A path is nobody else's, and without its option the command would be another one.
-        return options if any("/" in word for word in words) else options.replace(asked=join(words))
+        # Paths are private, and without its option the command would not repeat the run.
+        if any("/" in word for word in words):
+            return options
+        return options.replace(recorded=join(words))
 
     @property
     def ranks(self) -> int | None:

@@ -258,14 +258,13 @@ class Bench:
         lack = self._room.lack(Need(need, held, mapped))
         if lack is None:
             return ""
-        fewer = lack.ranks * lack.free // lack.need
-        fits = format_bytes(case.fitting(self._world.size, lack.need, lack.free))
+        fits = f"sizes up to {format_bytes(case.fitting(self._world.size, lack.need, lack.free))}"
+        if fewer := lack.ranks * lack.free // lack.need:
+            fits += f" or with {fewer} of these ranks there"
         return (
             f"{format_count(lack.ranks, 'rank')} x {format_bytes(lack.need / lack.ranks)} ="
             f" {format_bytes(lack.need)} {lack.name}, which has {format_bytes(lack.free)} to give;"
-            f" it would fit with sizes up to {fits}"
-            + f" or with {fewer} of these ranks there"
-            * bool(fewer)
+            f" it would fit with {fits}"
         )
 
     def _taken(self, sizes: Sizes) -> str:

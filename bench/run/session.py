@@ -69,8 +69,8 @@ class RunSession:
         self._environment = (
             describe(opened.library, world, opened.transport, places) if world.rank == 0 else {}
         )
-        if world.rank == 0 and options.asked:
-            self._environment["options"] = options.asked
+        if world.rank == 0 and options.recorded:
+            self._environment["options"] = options.recorded
         self._watch: Watchdog
 
     def _start_watch(self) -> None:

@@ -365,6 +365,7 @@ def _together(maps: Sequence[tuple[str, Topology]]) -> Costs:
 
 
 LATENCY_US = 0.5
+_BETWEEN = "network"  # what ports of hosts lead to
 
 
 def network_from_file(name: str, latency_us: float = LATENCY_US) -> Network:
@@ -386,10 +387,10 @@ def network_from_map(
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the map's bandwidth in
     each direction, and ``latency_us``. Between measured ranks every pair has its own route with the
     measured latency and bandwidth; ranks of different hosts also share their hosts' ports
-    (`_ports`). If both directions at once were measured to be slower than twice
-    one, they share that bandwidth. A sweep of sizes in the map gives rates by the size of a rank's
-    buffers (of just written messages, as in a collective) and the rate of additions, which are free
-    without a sweep. Raises Unsupported without ranks or GPUs.
+    (`_ports`). If both directions at once were measured to be slower than twice one, they share
+    that bandwidth. A sweep of sizes in the map gives rates by the size of a rank's buffers (of just
+    written messages, as in a collective) and the rate of additions, which are free without a sweep.
+    Raises Unsupported without ranks or GPUs.
     """
     ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
     if ranks:
@@ -401,9 +402,6 @@ def network_from_map(
 
 def _measured(topology: Topology, rank: Device) -> bool:
     return any(pair.a == rank.id and pair.fact.name == "bandwidth" for pair in topology.pairs)
-
-
-_BETWEEN = "network"  # what ports of hosts lead to
 
 
 class _Wires:

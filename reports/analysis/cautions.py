@@ -130,27 +130,36 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     return texts
 
 
-def disturbed(rows: Sequence[Measurement]) -> str:
-    """How many rows ran while other programs used cores, and the worst row; empty if none did."""
+def disturbed(rows: Sequence[Measurement], which: str = "") -> str:
+    """How many rows ran while other programs used cores, and the worst row; empty if none did.
+
+    ``which``: a word before the rows, such as ``these``.
+    """
     beside = [r for r in rows if is_disturbed(r)]
     if not beside:
         return ""
     worst = max(beside, key=lambda r: r.others_share or 0.0)
-    part = f"{len(beside)} of {_told(rows)} {agreeing(len(beside), 'ran')}"
-    share = 100 * (worst.others_share or 0.0)
-    return (
-        f"{part} beside other programs, which took up to {share:.0f} % of all cores"
-        f" ({named(worst)})"
-    )
+    shares = [r.others_share or 0.0 for r in beside]
+    part = ran_beside(shares, f"{which} {_long_enough(rows)}".lstrip())
+    return f"{part} ({named(worst)})"
 
 
-def told_rows(told: int, of: int) -> str:
-    """The rows that tell what other programs used: ``8 rows``, ``2 rows of 0.1 s or longer``."""
-    return format_count(told, "row") + ("" if told == of else f" of {SHORTEST_S:g} s or longer")
+def ran_beside(shares: Sequence[float], of: str) -> str:
+    """A sentence on disturbed rows: ``6 of 8 rows ran beside other programs, which took …``.
+
+    ``shares``: of all cores, what other programs took during each; ``of``: all rows, as text.
+    """
+    most = f"up to {100 * max(shares):.0f} % of all cores"
+    return f"{len(shares)} of {of} ran beside other programs, which took {most}"
 
 
-def _told(rows: Sequence[Measurement]) -> str:
-    return told_rows(sum(map(tells_others, rows)), len(rows))
+def long_enough(number: int, of: int) -> str:
+    """The rows that show what other programs used: ``8 rows``, ``2 rows of 0.1 s or longer``."""
+    return format_count(number, "row") + ("" if number == of else f" of {SHORTEST_S:g} s or longer")
+
+
+def _long_enough(rows: Sequence[Measurement]) -> str:
+    return long_enough(sum(map(tells_others, rows)), len(rows))
 
 
 def too_disturbed(rows: Sequence[Measurement]) -> str:
@@ -162,13 +171,13 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
     if not mostly_disturbed(timed):
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
-    command = re.sub(r" --wait-quiet [^ ]+", "", command_of(timed))
+    command = command_of(timed, without="--wait-quiet")
     if command and timed[0].step is None:
         command += " --wait-quiet 10m"
     how = f": {command}" if command else " while nothing else runs"
     return (
         f"too disturbed to {use_of(timed)}: {taken(max(shares))} in {len(shares)} of"
-        f" {_told(timed)}, which may have moved all iterations of a row, so no"
+        f" {_long_enough(timed)}, which may have moved all iterations of a row, so no"
         f" interval shows it; repeat the run{how}"
     )
 
@@ -183,21 +192,23 @@ def use_of(rows: Sequence[Measurement]) -> str:
     return "compare algorithms" if len(compared) > 1 else "rely on these figures"
 
 
-def command_of(rows: Sequence[Measurement]) -> str:
+def command_of(rows: Sequence[Measurement], without: str = "") -> str:
     """The command that measures the first row's collective again; empty if `busbar` did not.
 
     It has the options that the run recorded. Without those, or where rows of several commands are
     together, it has what the rows say: algorithms, sizes and types, or of training steps model,
-    compute and updates. Empty for hosts that were emulated, whose command is another one.
+    compute and updates. ``without``: a recorded option that is left out, with its value. Empty for
+    hosts that were emulated, whose command is another one.
     """
     first = rows[0]
     if not first.run.format.startswith("busbar") or is_emulated(first.run.environment):
         return ""
-    asked = {str(r.run.environment.get("options", "")) for r in rows}
-    if len(asked) == 1 and _OPTIONS.fullmatch(options := asked.pop()):
+    recorded = {str(r.run.environment.get("options", "")) for r in rows}
+    if len(recorded) == 1 and _OPTIONS.fullmatch(options := recorded.pop()):
         name = "step" if first.step else _benchmark(first)
         ranks = ",".join(map(str, sorted({r.ranks for r in rows if r.ranks})))
-        return f"busbar {name} --ranks {ranks} {options}"
+        command = f"busbar {name} --ranks {ranks} {options}"
+        return re.sub(f" {without} [^ ]+", "", command) if without else command
     if (step := first.step) is not None:
         updates = ",".join(dict.fromkeys(r.step.update for r in rows if r.step is not None))
         about = f"--model {step.model} --compute {step.compute} --update {updates}"
@@ -242,7 +253,7 @@ def disturbance(rows: Sequence[Measurement]) -> str:
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     causes = list(filter(None, [oversubscription(timed)]))
     if shares and not too_disturbed(timed):
-        causes.append(f"{taken(max(shares))} in {len(shares)} of {_told(timed)}")
+        causes.append(f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}")
     return f"times may be disturbed: {'; '.join(causes)}" if causes else ""
 
 

@@ -95,8 +95,8 @@ class Comparison:
 
     ``word``: one of `Word`. ``untested``: a side has single figures only; then ``low``, ``high``,
     ``p`` and ``effect`` are None. ``cannot tell``: no difference was found, and a side has one
-    launch or the interval reaches a factor of 2 either way. With one launch per side ``p``
-    is None, and ``low`` and ``high`` come from the iterations of these launches alone.
+    launch or the interval reaches a factor of 2 either way. With one launch per side
+    ``p`` is None, and ``low`` and ``high`` come from the iterations of these launches alone.
     """
 
     row: Joined

@@ -168,8 +168,8 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
     first, last = growths[0].ranks[0], growths[0].ranks[-1]
     texts = "; ".join(one.text for one in growths)
     text = f"At {format_size(growths[0].size)} from {first} to {last} ranks time grows: {texts}."
-    if beside := disturbed(rows):
-        text += f" {beside.replace(' of ', ' of these ', 1)}."
+    if beside := disturbed(rows, "these"):
+        text += f" {beside}."
     follow = [one.follows(one.port) for one in growths]
     if all(follow):
         near = f"Each interval lies within {_HALF:g} of the exponent by its port."

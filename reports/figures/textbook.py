@@ -59,7 +59,7 @@ def picture(comparison: LawComparison, form: str) -> bytes:
         axes.legend(
             fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
         )
-    # Of one rank count nobody expects a verdict.
+    # With one rank count there is no growth, and so no verdict.
     verdict = comparison.verdict if comparison.growths else None
     title = verdict.headline if verdict else "Parameter server and ring against the law"
     set_title(figure, title, comparison.beside)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -154,8 +153,8 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
     if not untold:
         return ""
     rows = [c.row.new for c in comparisons]
-    command = command_of(rows)
-    once = command and f" ({re.sub(' --launches [0-9]+', '', command)} --launches 5)"
+    command = command_of(rows, without="--launches")
+    once = command and f" ({command} --launches 5)"
     why = "What differs from launch to launch is in no iteration of one: launch both several times"
     if min(len(side) for c in untold for side in c.row.sides) > 1:
         why = "The intervals are too wide over so few launches: launch both more often"

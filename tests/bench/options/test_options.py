@@ -28,7 +28,7 @@ def test_parameters_stand_behind_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "asked"),
+    ("line", "recorded"),
     [
         ("-b 1K -e 64K -n20 --budget=2 -A ring,ps", "-b 1K -e 64K -n 20 --budget 2 -A ring,ps"),
         ("--ranks 4 --out x.jsonl --append -H a,b --launches 3", "--launches 3"),
@@ -38,9 +38,9 @@ def test_parameters_stand_behind_a_name() -> None:
         ("", ""),
     ],
 )
-def test_what_a_run_was_asked_for_is_recorded(line: str, asked: str) -> None:
+def test_the_options_of_a_measurement_are_recorded(line: str, recorded: str) -> None:
     """Rule: a record has the options that say what is measured; no file, no host, no path."""
-    assert parse(line.split(), "allreduce").asked == asked
+    assert parse(line.split(), "allreduce").recorded == recorded
 
 
 @pytest.mark.parametrize(

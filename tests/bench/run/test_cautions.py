@@ -121,7 +121,7 @@ def test_why_a_library_may_be_slow_beside_other_programs(
 def test_a_start_of_many_ranks_is_announced_on_a_pipe(
     ranks: int, said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: nobody waits for hundreds of ranks without a word; few ranks start without one."""
+    """Rule: a start of many ranks per core prints a line; a start of few ranks prints none."""
 
     def stop() -> None:
         raise Unavailable("no MPI")
