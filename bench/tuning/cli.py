@@ -15,7 +15,7 @@ from bench.options.options import TUNING, parse
 from bench.run.screen import Screen
 from bench.run.tuning_file import Rules, dump, load
 from bench.tuning.decide import has_rows, of_files, predicted, table, tune
-from bench.tuning.launches import Course, Launch, effort, plan, rounds_within, run
+from bench.tuning.launches import Course, Launch, effort, launches_within, plan, run
 from bench.tuning.libraries import rules_file, tuner_file
 from busbar.arguments import Parser, time_in, unknown
 from busbar.commands import Command
@@ -51,7 +51,6 @@ class TuneCommand(Command):
     algorithm: str | None = option("-A --algorithm NAMES  default: all that serve the ranks")
     open_mpi: bool = switch("--open-mpi  also measure every algorithm of Open MPI")
     nccl: bool = switch("--nccl  also measure every algorithm and protocol of NCCL")
-    rounds: int = option("--rounds  sweeps per run", 3, at_least(1, "rounds"))
     budget: float | None = option(
         "--budget MINUTES|2h  time limit of the whole search (default: none)",
         parse=time_in("m", 0.05, 100_000),
@@ -59,7 +58,7 @@ class TuneCommand(Command):
     row_budget: float | None = option(
         "--row-budget SECONDS|10m  time limit of a row (default 2)", parse=seconds
     )
-    launches: int = option("--launches  launches of each run", 1, at_least(1, "launches"))
+    launches: int = option("--launches  launches of each run, in turns", 3, at_least(1, "launches"))
     seed: int | None = option(
         "--seed  seed of the order of rows with --launches",
         parse=at_least(0, "as seed", MOST_SEED),
@@ -111,14 +110,14 @@ class TuneCommand(Command):
                 unused = [f"--{name}" for name in _MEASURED if name in self.given]
                 if wrong := [*self.rest[:1], *unused]:
                     raise Unsupported(f"{wrong[0]}: nothing is measured with --from; see --help")
-            series, notes = of_files(measured.records, self.placement)
+            series, doubt, notes = of_files(measured.records, self.placement)
             if self.budget is not None and not measured.interrupted:
                 # A run whose time is over was ended by a signal.
                 by_signal, why = f"{BY_SIGNAL} SIGINT", "its share of --budget was over"
                 notes = [one.replace(by_signal, why) for one in notes]
             for one in notes[:20]:
                 print_note(one)
-            rules = tune(series, self.default, self.noise)
+            rules = tune(series, self.default, self.noise, doubt=doubt)
         files = _files(self, rules, interrupted=bool(measured.interrupted))
         for path, data in files:
             write(path, data)
@@ -242,14 +241,10 @@ def _planned(options: TuneCommand) -> list[_Run]:
     common = (*options.rest, "--placement", options.placement)
     if options.row_budget is not None:
         common = (*common, f"--budget={options.row_budget}")
-
-    def planned(rounds: int) -> list[Launch]:
-        transports, more = options.transport.split(","), (*common, "-N", str(rounds))
-        return list(plan(wanted, options.ranks, transports, options.algorithm, own, more))
-
-    once = [effort(one) for one in planned(1)] * options.launches
-    todo = planned(rounds_within(once, options.budget, options.rounds))
-    return turns(todo, options.launches, options.seed)
+    transports = options.transport.split(",")
+    todo = list(plan(wanted, options.ranks, transports, options.algorithm, own, common))
+    launches = launches_within(list(map(effort, todo)), options.budget, options.launches)
+    return turns(todo, launches, options.seed)
 
 
 def _course(options: TuneCommand, runs: Sequence[_Run]) -> Course:

@@ -6,6 +6,7 @@ An algorithm is preferred only if it is faster beyond noise.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +29,8 @@ from reports.analysis.cautions import disturbed
 from reports.analysis.compare import samples
 from reports.analysis.winners import mostly_disturbed
 from reports.readers.reading import once, read
-from reports.records.measurement import LIBRARY, Measurement
+from reports.records.measurement import LIBRARY, Measurement, grouped
+from reports.records.table import KEYS
 from reports.statistics.inference import between_runs, ratio_interval
 
 Times = Mapping[Tunable, Sequence[Sequence[float]]]
@@ -91,16 +93,20 @@ def verdict(times: Times, default: Tunable, before: Tunable | None, noise: float
     return may[0]
 
 
-def decide(sizes: Mapping[int, Times], default: Tunable, noise: float) -> tuple[Range, ...]:
+def decide(
+    sizes: Mapping[int, Times], default: Tunable, noise: float, *, doubt: bool = False
+) -> tuple[Range, ...]:
     """The ranges of sizes with one choice each; adjacent equal choices are one range.
 
-    ``sizes`` must not be empty and every size must have a candidate.
+    ``sizes`` must not be empty and every size must have a candidate. ``doubt``: the times do not
+    show which is faster, so the default stays at each size that has it.
     """
     ranges: list[Range] = []
     before: Tunable | None = None
     for size in sorted(sizes):
         times = sizes[size]
-        choice = verdict(times, default, before, noise)
+        stays = doubt and default in times
+        choice = default if stays else verdict(times, default, before, noise)
         if choice != before:
             base = _middle(times[default]) if default in times else None
             ranges.append(Range(size, choice, _middle(times[choice]), base))
@@ -170,9 +176,11 @@ def _units(rows: Sequence[Measurement]) -> list[list[float]]:
     return launches if len(launches) > 1 else [list(row.times_s) for row in rows]
 
 
-def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
-    """The series of record files or run directories, and notes about what could not be read.
+def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, bool, list[str]]:
+    """The series of record files or run directories, doubt, and notes.
 
+    Doubt is True if other programs disturbed most rows in their only launch: then the times do not
+    show which candidate is faster. Notes say so, and what could not be read.
     Raises Unsupported if a file cannot be read or none has a row with raw times.
     """
     try:
@@ -191,9 +199,16 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
             + f"; {note}" * bool(shared)
         )
     notes += [note] * bool(shared)
-    if mostly_disturbed(rows):
-        notes.append(f"{disturbed(rows)}: choices may come of that; measure again without them")
-    return series, notes
+    timed = [row for row in rows if row.times_s]
+    if doubt := mostly_disturbed(rows):
+        single = "one launch of each row does not show which is faster"
+        notes.append(f"{disturbed(rows)}: {single}; the default stays")
+    elif all(len(samples(same)) == 1 for same in grouped(timed, attrgetter(*KEYS)).values()):
+        notes.append(
+            "each row has one launch, and another may choose otherwise: take three (--launches,"
+            " and time enough in --budget)"
+        )
+    return series, doubt, notes
 
 
 def has_rows(path: Path) -> bool:
@@ -204,17 +219,24 @@ def has_rows(path: Path) -> bool:
         return False
 
 
-def tune(series: Series, default: str, noise: float, source: str = "measured") -> list[Rules]:
+def tune(
+    series: Series,
+    default: str,
+    noise: float,
+    source: str = "measured",
+    *,
+    doubt: bool = False,
+) -> list[Rules]:
     """Make rules for every key and every group of competing candidates (see `_groups`).
 
     ``default``: the algorithm that is kept unless another is faster. If a key has no such
-    candidate, the first by name is used instead.
+    candidate, the first by name is used instead. ``doubt``: see `decide`.
     """
     rules: list[Rules] = []
     for key in sorted(series, key=lambda k: (*k[:-1], str(k.oversubscribed))):
         groups = _groups(sorted({c for times in series[key].values() for c in times}))
         for group in groups.items():
-            rules.append(_rules(key, series[key], group, default, noise, source))
+            rules.append(_rules(key, series[key], group, default, noise, source, doubt=doubt))
     return rules
 
 
@@ -225,6 +247,8 @@ def _rules(
     default: str,
     noise: float,
     source: str,
+    *,
+    doubt: bool,
 ) -> Rules:
     """The rules of one group: its name, and its candidates."""
     name, mine = group
@@ -233,7 +257,7 @@ def _rules(
     }
     remaining = {size: times for size, times in remaining.items() if times}
     base = next((c for c in mine if c.algorithm == default), mine[0])
-    ranges = decide(remaining, base, noise)
+    ranges = decide(remaining, base, noise, doubt=doubt)
     about, ends = key[:-1], (min(remaining), max(remaining))
     return Rules(*about, name, source, base, noise, *ends, ranges, key.oversubscribed)
 

@@ -132,7 +132,7 @@ def run(
 _ROWS, _RUNS = 0.9, 0.95
 # The least and the most seconds of a row; a run's default is the most.
 _LEAST_S, _MOST_S = 0.01, 2.0
-# Seconds that a row should have before there is a further round, and seconds besides for memory,
+# Seconds that a row should have before there is a further launch, and seconds besides for memory,
 # plan, proof and trial of stores.
 _ENOUGH_S, _SETUP_S = 0.1, 0.3
 # Seconds between lines of progress without a bar.
@@ -228,8 +228,7 @@ class Course:
     def run(self, name: str) -> Iterator[OnLine]:
         """Account for the next run; yields a function to call with each line of its output."""
         title = f"{self._number + 1}/{len(self._runs)} {name}"
-        left = self.remaining()
-        self._say(title if left is None else f"{title}, about {format_duration(left)} left in all")
+        self._say(title + _left_in_all(self.remaining()))
         self._begun = self.elapsed
         seen = sys.stderr is not None and sys.stderr.isatty()
         try:
@@ -239,21 +238,28 @@ class Course:
                     show(line)
                     at = parse_progress(line)
                     if at is not None and not seen:
-                        passed = format_duration(self.elapsed)
-                        self._now_and_then(f"{title}: {at.done} of {at.of} rows, {passed} passed")
+                        left = self.remaining(at.done / at.of if at.of else 0.0)
+                        rows = f"{title}: {at.done} of {at.of} rows"
+                        self._now_and_then(f"{rows}{_left_in_all(left)}")
 
                 yield on_line
         finally:
             self._taken += self.elapsed - self._begun
             self._number += 1
 
-    def remaining(self) -> float | None:
-        """Seconds until all runs are done, by the speed of those done; None before the first."""
+    def remaining(self, share: float = 0.0) -> float | None:
+        """Seconds until all runs are done, by the speed of what is done; None if that is nothing.
+
+        ``share``: of the present run that is done.
+        """
         done = sum(run.seconds for run in self._runs[: self._number])
-        ahead = sum(run.seconds for run in self._runs[self._number :])
+        taken = self._taken
+        if share:
+            done += share * self._runs[self._number].seconds
+            taken += self.elapsed - self._begun
         if not done:
             return None
-        guess = self._taken / done * ahead
+        guess = taken / done * (sum(run.seconds for run in self._runs) - done)
         return guess if self._whole is None else max(0.0, min(guess, self._left()))
 
     def _now_and_then(self, text: str) -> None:
@@ -263,10 +269,14 @@ class Course:
             self._say(text)
 
 
-def rounds_within(runs: Sequence[Effort], minutes: float | None, most: int) -> int:
-    """The number of rounds of these runs, at most ``most``, that the time limit allows.
+def _left_in_all(seconds: float | None) -> str:
+    return "" if seconds is None else f", about {format_duration(seconds)} left in all"
 
-    A further round is worth less than a row that is measured long enough.
+
+def launches_within(runs: Sequence[Effort], minutes: float | None, most: int) -> int:
+    """The number of launches of these runs, at most ``most``, that the time limit allows.
+
+    A further launch is worth less than a row that is measured long enough.
     """
     if minutes is None:
         return most

@@ -24,12 +24,12 @@ from bench.run.session import Session
 from bench.run.tuning_file import Range, Tunable, dump, load, lookup
 from bench.run.tuning_file import parse as parse_rules
 from bench.tuning.decide import collect, decide, of_files, slower, table, tied, tune
-from bench.tuning.launches import Course, Effort, Launch, effort, rounds_within
+from bench.tuning.launches import Course, Effort, Launch, effort, launches_within
 from busbar.errors import Unsupported
 from collectives.predict.fit import dump_fit
 from collectives.predict.machine import Costs, LinkCosts
 from collectives.schedule.catalogue import spec
-from reports.records.measurement import Measurement, Placements
+from reports.records.measurement import Measurement, Noise, Placements
 from reports.statistics.inference import ratio_interval
 from tests.bench.run.test_pace import Clock
 from tests.bench.tuning.tunings import LIBRARY, A, B, as_open_mpi, choice, rules
@@ -170,7 +170,7 @@ class TestShared:
         path = tmp_path / "r.jsonl"
         fast = changed(_record("worksharing", 1e-6), worksharing=True)
         path.write_bytes(to_jsonl([fast, _record("ring", 1e-3), _record("tree", 2e-3)]))
-        series, notes = of_files([path], "out")
+        series, _, notes = of_files([path], "out")
         (sizes,) = series.values()
         assert {c.algorithm for times in sizes.values() for c in times} == {"ring", "tree"}
         assert [note for note in notes if note.startswith("1 row left out")]
@@ -195,7 +195,7 @@ class TestCommand:
         """What a tuning run writes, ``-A auto`` follows, size by size; the record says what ran."""
         out = tmp_path / "tuning.json"
         sizes = ("-b", "1K", "-e", "64K", "-f", "64")
-        argv = "--ranks 2,3 --transport inproc --rounds 2 --row-budget 0.02 --default ring"
+        argv = "--ranks 2,3 --transport inproc --launches 2 --row-budget 0.02 --default ring"
         said = good(called(main, argv, "-A ring,one_shot,sharded_ps", *sizes, "--out", str(out)))
         found = {one.ranks: one for one in load(out)}
         assert set(found) == {2, 3}
@@ -381,7 +381,7 @@ def test_without_a_limit_it_says_how_long_at_most_and_what_is_left() -> None:
         pass
     assert said[1:] == [
         "1/2 one",
-        "1/2 one: 7 of 10 rows, 20 s passed",
+        "1/2 one: 7 of 10 rows, about 1 min 34 s left in all",
         "2/2 two, about 1 min 00 s left in all",
     ]
 
@@ -395,10 +395,40 @@ def test_what_a_run_takes_is_known_before() -> None:
     assert effort(Launch("x", "allreduce", 3, ("-A", "recursive_doubling"))) == Effort(0, 0.0)
 
 
-def test_rounds_give_way_to_rows() -> None:
-    """Rule: with little time there are fewer rounds, and never none."""
+def test_launches_give_way_to_rows() -> None:
+    """Rule: with little time there are fewer launches, and never none."""
     runs = [Effort(100, 1.0)]
-    assert [rounds_within(runs, m, 3) for m in (None, 10.0, 0.4, 0.01)] == [3, 3, 1, 1]
+    assert [launches_within(runs, m, 3) for m in (None, 10.0, 0.4, 0.01)] == [3, 3, 1, 1]
+
+
+def test_one_launch_is_said_and_a_disturbed_one_prefers_nothing(tmp_path: Path) -> None:
+    """Rule: one launch a row is said; if other programs disturbed it, the default stays."""
+    base, fast = 1e-3, 1e-4
+    launch = {"of": 3, "seed": 1}
+
+    def decided(others: float, launches: int) -> tuple[Tunable, str]:
+        made = [
+            allreduce(
+                name, 4, 1024, (seconds,) * 200,
+                noise=Noise(others=(others,)), environment={"launch": {**launch, "number": number}},
+            )
+            for number in range(1, launches + 1)
+            for name, seconds in (("library", base), ("ring", fast))
+        ]  # fmt: skip
+        path = tmp_path / "r.jsonl"
+        path.write_bytes(to_jsonl(made))
+        series, doubt, notes = of_files([path], "out")
+        (rules,) = tune(series, "library", 0.02, doubt=doubt)
+        return rules.ranges[0].choice, " ".join(notes)
+
+    for others, launches, best, said in (
+        (0.0, 1, "ring", "another may choose otherwise"),
+        (0.6, 1, "library", "the default stays"),
+        (0.6, 3, "ring", ""),
+    ):
+        chosen, notes = decided(others, launches)
+        assert (chosen.algorithm, said in notes) == (best, True), notes
+        assert bool(said) == bool(notes), notes
 
 
 @examples(40)
@@ -424,7 +454,7 @@ LONG = ["-m", "bench.tune", "--ranks", "2", "-A", "ring,one_shot", "-b", "1K", "
 def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
     """Rule: an interrupted tuning decides on its rows, writes the file, and ends with 130."""
     out = tmp_path / "t.json"
-    endless = ("--transport", "inproc,mpi", "-N", "0", "--rounds", "10000000")
+    endless = ("--transport", "inproc,mpi", "-N", "10000000")
     line = (mpich.python, *LONG, *endless, "--row-budget", "0.05", "--out", str(out))
     with popen(line, preexec_fn=interruptible) as process:
         assert process.stderr is not None
@@ -442,7 +472,7 @@ def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
 def test_a_budget_ends_what_would_not_end(mpich: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: --budget MINUTES holds for all runs; one whose time is over gives what it has."""
     out = tmp_path / "t.json"
-    many = ["--transport", "inproc", "-n", "400000", "--rounds", "50", "--budget", "0.05"]
+    many = ["--transport", "inproc", "-n", "400000", "--launches", "50", "--budget", "0.05"]
     done = run(mpich.python, *LONG, *many, "--out", str(out))
     assert done.returncode in (0, 1), done.stderr
     assert "within 3 s" in done.stderr and "Traceback" not in done.stderr
