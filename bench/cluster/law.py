@@ -13,13 +13,13 @@ import subprocess
 import tempfile
 import time
 from argparse import SUPPRESS
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
-from math import isnan, log, nan
+from math import isnan, nan
 from operator import attrgetter
 from pathlib import Path
-from statistics import linear_regression, median
+from statistics import median
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -34,12 +34,14 @@ from bench.options.argument_types import at_least
 from bench.options.nccl_flags import only
 from busbar.arguments import Parser
 from busbar.commands import Command
+from busbar.counters import MUCH
 from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import check_figure as checked
 from busbar.files import make_folder, write_all
 from busbar.files import save_figure as save
 from busbar.options import option, switch
 from busbar.start import python
+from busbar.statistics import interval
 from busbar.tables import Column, RenderedTable, render_markdown, render_rich
 from busbar.terminal import open_console, print_note
 from busbar.units import (
@@ -57,8 +59,8 @@ from collectives.predict.named import machine_from_ports
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
 from reports.analysis.cautions import long_enough, ran_beside
-from reports.analysis.textbook import ALGORITHMS
-from reports.analysis.winners import is_disturbed, tells_others
+from reports.analysis.textbook import ALGORITHMS, grown
+from reports.analysis.winners import is_disturbed, ratio_bounds, tells_others
 from reports.readers.reading import read
 from reports.records.measurement import LIBRARY
 from topology.model.measured import matrix
@@ -67,28 +69,40 @@ from topology.sources.gather import gather
 
 
 class LawPoint(NamedTuple):
-    """A measured time: the median of iterations in seconds, the least and the greatest.
+    """A measured row: the seconds of its iterations.
 
-    ``ends``: its 95 % interval as records have it, None for too few iterations. ``others``: the
-    share of all cores that other programs used meanwhile, 0 below what counts; ``long_enough``:
-    False if the row is too short to tell. ``slower``: the median of the slower launch, if there
-    were two. ``law``, ``model``: the textbook's and the simulated seconds, nan for the library.
+    ``slower``: the median of the slower launch, if there were two. ``law``, ``model``: the
+    textbook's and the simulated seconds, nan for the library. ``others``: the share of all cores
+    that other programs used meanwhile, 0 below what counts; ``long_enough``: False if the row is
+    too short to tell.
     """
 
     algorithm: str
     hosts: int
     size: int
-    seconds: float
-    least: float
-    most: float
-    wrong: int
+    times: tuple[float, ...]
+    wrong: int = 0
     slower: float | None = None
     collective: str = "allreduce"
     law: float = nan
     model: float = nan
-    ends: tuple[float, float] | None = None
     others: float = 0.0
     long_enough: bool = True
+
+    @property
+    def seconds(self) -> float:
+        """The median of the iterations."""
+        return median(self.times)
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The 95 % interval of the median; None for too few iterations."""
+        return interval(self.times)
+
+    @property
+    def steady(self) -> bool:
+        """False if the slowest iteration took more than `STEADY` times the fastest."""
+        return max(self.times) <= STEADY * min(self.times)
 
 
 class Ports(NamedTuple):
@@ -163,13 +177,6 @@ def fit(measured: Topology, burst: float) -> Ports:
     rates = [cell.value for cell in matrix(measured, "bandwidth").values()]
     delays = [cell.value for cell in matrix(measured, "latency").values()]
     return Ports(median(rates), median(delays), burst)
-
-
-def exponent(seconds: Mapping[int, float]) -> float | None:
-    """The exponent of P in a time's growth: the slope of log time over log P, by least squares."""
-    if len(seconds) < 2:
-        return None
-    return linear_regression([*map(log, seconds)], [*map(log, seconds.values())]).slope
 
 
 #: Number of hosts on which ports are measured.
@@ -390,7 +397,7 @@ def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
     """By size: the algorithms whose slowest iteration took over `STEADY` times their fastest."""
     names: dict[int, list[str]] = {}
     for point in points:
-        if point.most > STEADY * point.least:
+        if not point.steady:
             names.setdefault(point.size, []).append(point.algorithm)
     return names
 
@@ -480,19 +487,20 @@ def _points(path: Path) -> list[LawPoint]:
     for row in read(path).rows:
         if row.times_s and row.ranks and row.size:
             name = _plain(row.algorithm)
-            times = row.times_s
-            known = None if row.low_s is None or row.high_s is None else (row.low_s, row.high_s)
-            range_s = median(times), min(times), max(times)
-            wrong, of = row.wrong or 0, row.collective or "allreduce"
             others = (row.others_share or 0.0) if is_disturbed(row) else 0.0
-            point = LawPoint(name, row.ranks, row.size, *range_s, wrong, collective=of)
-            long = tells_others(row)
-            points.append(point._replace(ends=known, others=others, long_enough=long))
+            point = LawPoint(
+                name, row.ranks, row.size, tuple(row.times_s), row.wrong or 0,
+                collective=row.collective or "allreduce", others=others,
+                long_enough=tells_others(row),
+            )  # fmt: skip
+            points.append(point)
     return points
 
 
-# Below this fraction of its law a row is named as faster.
-_BELOW = 0.98
+# Below this fraction of its law a row is named as faster, and above this of its simulated time as
+# slower.
+_BELOW, _ABOVE = 0.98, 1.2
+_NAMED = 6  # slower rows, the slowest first
 # Sizes that differ by less were asked for as one.
 _LESS = 0.02
 
@@ -527,7 +535,7 @@ def heading(ports: Ports, rate: float) -> str:
 
 
 def notes(rows: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
-    """Lines below the tables: other programs, rows faster than their law, rows measured twice."""
+    """Lines below the tables: other programs, rows that are off, rows measured twice."""
     rounded = _rounded(rows)
     if beside := _beside(rows):
         yield f"{beside}: they may have taken longer than alone."
@@ -537,6 +545,16 @@ def notes(rows: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
             f"Faster than their law (measured over law): {each}. After a pause a port passes"
             f" {ports.burst:.0f} B at once, which saves up to {_ms(ports.burst / rate)} ms in a"
             " step; the law leaves this out, the simulation has it."
+        )
+    if slow := [p for p in rounded if p.seconds > _ABOVE * p.model]:
+        slow.sort(key=lambda p: p.model / p.seconds)
+        each = ", ".join(f"{_place(p)} {p.seconds / p.model:.2f}" for p in slow[:_NAMED])
+        each += f" and {format_count(len(slow) - _NAMED, 'more row')}" * (len(slow) > _NAMED)
+        yield (
+            f"Slower than simulated by more than {100 * (_ABOVE - 1):.0f} % (measured over"
+            f" simulated): {each}. The simulation has the ports' rates, latencies and bursts. It"
+            " leaves out the time that ranks need on their cores for copies, additions and system"
+            " calls, and other programs."
         )
     if twice := [f"{_place(p)} {_ms(p.slower)}" for p in rounded if p.slower is not None]:
         yield (
@@ -592,11 +610,9 @@ def tables(rows: Sequence[LawPoint], rate: float, width: int) -> Iterator[Render
             )
             spare = ("over simulated", "95 %")
             below = [
-                f"{group[0].algorithm} {power}{_power_of_law(group)}"
-                for group in by_name
-                if (power := _power(group))
+                f"{group[0].algorithm} {power}" for group in by_name if (power := _power(group))
             ]
-            texts = [f"grows as: {', '.join(below)}"] if below else []
+            texts = [f"grows as (95 %; law): {', '.join(below)}"] if below else []
             texts += _server_over_ring(here)
             drawn = render_rich(title, columns, width, spare)
             yield RenderedTable(title, drawn.table, "\n".join(texts))
@@ -622,27 +638,52 @@ def _wrong(row: LawPoint) -> str:
     return f" {row.wrong} wrong" if row.wrong else ""
 
 
-def _power(rows: Iterable[LawPoint]) -> str:
-    """The growth of times with the number of hosts, as ``P^0.31``; empty for one host count."""
-    power = exponent({row.hosts: row.seconds for row in rows})
-    return "" if power is None else f"P^{power:.2f}"
+def _power(rows: Sequence[LawPoint]) -> str:
+    """The growth of times with the number of hosts; empty for one host count.
 
-
-def _power_of_law(rows: Sequence[LawPoint]) -> str:
-    """The growth of the law in brackets; empty without one."""
-    power = exponent({row.hosts: row.law for row in rows if not isnan(row.law)})
-    return "" if power is None else f" (law P^{power:.2f})"
+    As ``P^0.31 (0.25 to 0.36; law P^0.29)``. An interval that is not known is left out, and so is
+    the law of the library.
+    """
+    if not rows:
+        return ""
+    first = rows[0]
+    known = not isnan(first.law)
+    growth = grown(
+        first.algorithm,
+        first.size,
+        {row.hosts: [row.times] for row in rows},
+        lambda n: textbook(first.algorithm, n, first.collective) if known else 1.0,
+    )
+    if growth is None:
+        return ""
+    low, high = growth.low, growth.high
+    within = "" if low is None or high is None else f"{low:.2f} to {high:.2f}"
+    about = "; ".join(filter(None, (within, f"law P^{growth.port:.2f}" if known else "")))
+    return f"P^{growth.exponent:.2f}" + (f" ({about})" if about else "")
 
 
 def _server_over_ring(rows: Sequence[LawPoint]) -> list[str]:
     """The line on ps over ring at one size; none if no number of hosts has both."""
-    at = {(row.algorithm, row.hosts): row.seconds for row in rows}
+    at = {(row.algorithm, row.hosts): row for row in rows}
     ratios = [
-        f"P = {n}: {at['ps', n] / at['ring', n]:.3g}"
+        f"P = {n}: {_times_as_long(at['ps', n], at['ring', n])}"
         for n in sorted({row.hosts for row in rows})
         if ("ps", n) in at and ("ring", n) in at
     ]
-    return ["ps / ring (law: P): " + ", ".join(ratios)] if ratios else []
+    return ["ps / ring (95 %; law: P): " + ", ".join(ratios)] if ratios else []
+
+
+def _times_as_long(slower: LawPoint, faster: LawPoint) -> str:
+    """A ratio of times with its interval, as ``3.91 (3.85 to 4.02)``.
+
+    Where other programs used much of the cores, iterations of a launch do not show what that did
+    to all of them, and there is no interval.
+    """
+    ratio = f"{slower.seconds / faster.seconds:.3g}"
+    if max(slower.others, faster.others) >= MUCH:
+        return f"{ratio} (disturbed)"
+    low, high = ratio_bounds([faster.times], [slower.times])
+    return ratio if low is None or high is None else f"{ratio} ({low:.3g} to {high:.3g})"
 
 
 def _of(collective: str, rows: Sequence[LawPoint]) -> Iterator[str]:
@@ -661,8 +702,8 @@ def _of(collective: str, rows: Sequence[LawPoint]) -> Iterator[str]:
         for name in names:
             mine = {n: at[name, n, size] for n in hosts if (name, n, size) in at}
             cells = [_cell(mine[n]) if n in mine else "" for n in hosts]
-            lines.append([f"`{name}`", *cells, _power(mine.values())])
-        yield from render_markdown([*columns, ("grows as", "left")], lines, right="--:")
+            lines.append([f"`{name}`", *cells, _power(list(mine.values()))])
+        yield from render_markdown([*columns, ("grows as (95 %; law)", "left")], lines, right="--:")
         yield ""
         yield f"{collective} of {format_size_argument(size)}: measured over law, over simulated"
         yield ""

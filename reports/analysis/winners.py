@@ -177,7 +177,7 @@ def time_ratio(
     doubt |= unknown and not all(map(tells_others, rows))
     if max(map(len, times)) == 1 and doubt:
         return ratio, 0.0, inf
-    return ratio, *_bounds(times[0], times[1], within_launches(faster, slower))
+    return ratio, *ratio_bounds(times[0], times[1], within_launches(faster, slower))
 
 
 def _launches(rows: Sequence[Measurement]) -> Samples:
@@ -186,10 +186,10 @@ def _launches(rows: Sequence[Measurement]) -> Samples:
     return medians or samples(rows)
 
 
-def _bounds(
-    best: Samples, other: Samples, within: Sequence[float]
+def ratio_bounds(
+    best: Samples, other: Samples, within: Sequence[float] = ()
 ) -> tuple[float | None, float | None]:
-    """The 95 % interval of the ratio of two algorithms' times.
+    """The 95 % interval of the time of ``other`` over that of ``best``; (None, None) if unknown.
 
     With several launches it comes from `between_runs`; ``within``: see there. With one launch it
     is computed from the ends of the two intervals, so it is too wide, because a sweep has hundreds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 from contextlib import nullcontext
@@ -11,8 +12,6 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.cluster import law
 from bench.cluster.commands import SOCKET
@@ -25,7 +24,6 @@ from bench.cluster.law import (
     compared,
     draw,
     errors,
-    exponent,
     fit,
     lines,
     notes,
@@ -129,13 +127,6 @@ def test_the_simulator_is_never_above_the_law_without_latency(name: str, hosts: 
     assert simulated(name, hosts, 10**6, Ports(1e7, 0.0, 0.0)) <= law * 1.001 + beside
 
 
-@given(st.floats(-1, 3), st.floats(1e-6, 1e3))
-def test_the_exponent_of_a_power_is_that_power(power: float, unit: float) -> None:
-    """The slope of log time over log P; of one host count there is none."""
-    assert exponent({p: unit * p**power for p in (2, 4, 8, 16)}) == pytest.approx(power, abs=1e-6)
-    assert exponent({4: unit}) is None
-
-
 def _map(rates: dict[tuple[int, int], float]) -> Topology:
     facts = [
         PairFact(f"RANK{a}", f"RANK{b}", Fact(name, value, "measured"))
@@ -155,7 +146,7 @@ def test_ports_are_fitted_by_the_median_pair() -> None:
 
 def _compared() -> list[LawPoint]:
     points = [
-        LawPoint(name, hosts, 1 << 20, seconds, 0.9 * seconds, 1.2 * seconds, 0)
+        LawPoint(name, hosts, 1 << 20, (0.9 * seconds, seconds, 1.1 * seconds))
         for name in (*NAMES, "library")
         for hosts in (2, 4, 8)
         for seconds in [2.0 * (textbook(name, hosts) if name != "library" else 1.0)]
@@ -175,8 +166,8 @@ def test_the_table_says_measured_law_simulated_growth_and_ratio(tmp_path: Path) 
 
 def test_a_terminals_table_says_what_its_cells_hold(capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: each column has one quantity and its name; a row below its law has the reason."""
-    ends = 7.5e-3, 7.7e-3
-    fast = compared([LawPoint("ps", 2, 1 << 16, 7.6e-3, 7e-3, 8e-3, 0, ends=ends)], PORTS, 1.25e7)
+    times = tuple(1e-3 * ms for ms in (7.6, 7.5, 7.7, 7.5, 7.7, 7.6))
+    fast = compared([LawPoint("ps", 2, 1 << 16, times)], PORTS, 1.25e7)
     shown = [*tables([*_compared(), *fast], 1.25e7, 120)]
     assert [table.heading.partition(",")[0] for table in shown] == [
         "allreduce of 64K",
@@ -188,10 +179,45 @@ def test_a_terminals_table_says_what_its_cells_hold(capsys: pytest.CaptureFixtur
     heads = "algorithm hosts measured 95 % law simulated over law over simulated"
     assert out[0] == heads.split()
     assert out[2][:7] == ["ps", "2", "7.6", "7.5", "to", "7.7", "10.5"]
-    assert out[2][-2] == "0.72" and "grows as: ring P^" in shown[1].footnote
-    (note,) = notes([*_compared(), *fast], PORTS, 1.25e7)
+    assert out[2][-2] == "0.72" and "law): ring P^" in shown[1].footnote
+    note, _ = notes([*_compared(), *fast], PORTS, 1.25e7)
     assert "law (measured over law): allreduce ps 2x64K 0.72. After a pause" in note
-    assert not [*notes(_compared(), PORTS, 1.25e7)]
+    (note,) = notes(_compared(), PORTS, 1.25e7)
+    assert "Slower than simulated" in note and " 1M " not in note and "and 1" in note
+
+
+def test_growth_and_ratio_have_intervals_unless_they_are_disturbed() -> None:
+    """Rule: a growth and a ratio stand with 95 % intervals; beside other programs a ratio has none.
+
+    A row that took much longer than simulated is named, with what the simulation leaves out.
+    """
+    points = [
+        LawPoint(name, hosts, 1 << 20, tuple(each * (1 + (n * 3 % 8) / 1e3) for n in range(8)))
+        for name in ("ring", "ps")
+        for hosts in (2, 4, 8)
+        for each in [simulated(name, hosts, 1 << 20, PORTS)]
+    ]
+
+    def below(*rows: LawPoint) -> list[str]:
+        (table,) = tables(compared(rows, PORTS, PORTS.rate), PORTS.rate, 120)
+        return table.footnote.splitlines()
+
+    growth, ratio = below(*points)
+    powers = re.findall(r"P\^([\d.]+) \(([\d.]+) to ([\d.]+); law P\^([\d.]+)\)", growth)
+    assert [float(law) for *_, law in powers] == [pytest.approx(p, abs=0.01) for p in (0.40, 1.40)]
+    assert all(float(low) <= float(power) <= float(high) for power, low, high, _ in powers)
+    of_eight = re.search(r"P = 8: [\d.]+ \(([\d.]+) to ([\d.]+)\)", ratio)
+    assert of_eight is not None
+    low, high = map(float, of_eight.groups())
+    assert low < high < 1.05 * low and low == pytest.approx(8, rel=0.1)
+    _, ratio = below(*points[:-1], points[-1]._replace(others=0.5))
+    assert re.search(r"P = 4: [\d.]+ \([\d.]+ to .*, P = 8: [\d.]+ \(disturbed\)", ratio)
+    assert below(*(p._replace(times=p.times[:1]) for p in points[:2]))[0].endswith(
+        ": ring P^0.58 (law P^0.58)"
+    )
+    slow = points[0]._replace(times=tuple(1.5 * t for t in points[0].times))
+    (note,) = notes(compared([slow, *points[1:]], PORTS, PORTS.rate), PORTS, PORTS.rate)
+    assert "over simulated): allreduce ring 2x1M 1.51. The simulation has" in note
 
 
 def test_the_interval_is_that_of_the_record(
@@ -203,7 +229,7 @@ def test_the_interval_is_that_of_the_record(
     written(path, [allreduce("ring", 2, 1 << n, times[:count]) for n, count in ((16, 20), (18, 3))])
     monkeypatch.setattr(law, "gather", lambda _: [_map({(0, 1): 1.2e7})])
     (many, few), rows = saved(tmp_path)[0], read(path).rows
-    assert many.ends == (rows[0].low_s, rows[0].high_s) != (many.least, many.most)
+    assert many.ends == (rows[0].low_s, rows[0].high_s) != (min(times), max(times))
     assert few.ends is None
     shown = "\n".join(lines(compared([many, few], PORTS, 1.25e7), PORTS, 1.25e7))
     assert "(-)" in shown and "95 % interval" in shown
@@ -220,7 +246,7 @@ def test_errors_are_of_hosts_that_the_fit_has_not_seen() -> None:
 def test_collectives_have_tables_of_their_own() -> None:
     """Rule: sizes that whole elements made less are one column, and ratios stand below."""
     points = [
-        LawPoint("flat", hosts, 2**20 - less, seconds, seconds, seconds, 0, None, collective)
+        LawPoint("flat", hosts, 2**20 - less, (seconds,), collective=collective)
         for collective in ("scatter", "broadcast")
         for hosts, less in ((3, 16), (4, 0))
         for seconds in [2.0 * textbook("flat", hosts, collective) * 2**20 / 1e9]
@@ -304,8 +330,8 @@ def test_the_next_command_is_named_for_a_law_that_it_can_compare(
 
 def test_rows_whose_iterations_differ_are_measured_again() -> None:
     """Rule: a row is taken for disturbed by its own iterations, not by what was expected of it."""
-    steady = LawPoint("ring", 4, 1 << 20, 1.1, 1.0, 1.2, 0)
-    other = steady._replace(algorithm="ps", most=1.21)
+    steady = LawPoint("ring", 4, 1 << 20, (1.0, 1.1, 1.2))
+    other = steady._replace(algorithm="ps", times=(1.0, 1.1, 1.21))
     assert unsteady([steady, other, other._replace(size=4)]) == {1 << 20: ["ps"], 4: ["ps"]}
 
 
