@@ -20,7 +20,13 @@ import numpy as np
 
 from bench.cli.main import names
 from bench.launch import child
-from bench.launch.launch import Interrupted, LaunchFailed, folder_for_rows, succeeded
+from bench.launch.launch import (
+    Interrupted,
+    LaunchFailed,
+    folder_for_rows,
+    show_progress,
+    succeeded,
+)
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.options.options import ALL, Options, parse
@@ -33,7 +39,7 @@ from busbar.options import Self, option, switch
 from busbar.start import python
 from busbar.tables import render_lines
 from busbar.terminal import print_note
-from busbar.units import format_seconds, format_size
+from busbar.units import format_count, format_duration, format_seconds, format_size
 from reports.analysis.compare import samples
 from reports.analysis.expect import parse_share
 from reports.readers.reading import read
@@ -137,8 +143,8 @@ def launch(one: Side, file: Path, turn: LaunchTurn | None = None) -> Sequence[Me
         file = file.with_suffix(".txt")
     target = os.devnull if one.ours else str(file)
     try:
-        with Path(target).open("w") as out:
-            ended = child.run(words, os.environ, stdout=out, stderr=subprocess.PIPE)
+        with Path(target).open("w") as out, show_progress(one.name, None) as show:
+            ended = child.run(words, os.environ, on_line=show, stdout=out, stderr=subprocess.PIPE)
     except Unavailable as error:
         raise LaunchFailed(f"{one.name}: {error}") from None
     succeeded(one.name, ended, ours=one.ours)
@@ -238,6 +244,11 @@ class PairedRows:
         """The rows that have a time, by their identifying fields."""
         getters = [attrgetter(name) for name in _FIELDS if name not in (self._dropped or ())]
         return grouped((r for r in rows if r.time_s), lambda r: tuple(get(r) for get in getters))
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds that were added."""
+        return max((len(pair.logs) for pair in self.pairs.values()), default=0)
 
     @property
     def words(self) -> list[str]:
@@ -350,16 +361,19 @@ class AbCommand(Command):
                 folder.mkdir(exist_ok=True)
             except OSError as error:
                 raise Unsupported(f"{folder}: {error.strerror}") from None
+            turns = "A and B within each launch" if both else "launches of A and B in turns"
+            print_note(f"{turns}, {format_duration(self.budget)} at most (--budget)")
             try:
                 _rounds((a, b), both, pairs, folder, seed, self)
             except Interrupted as end:
                 status = end.exit_status
+                print_note(f"{end}; {format_count(pairs.rounds, 'round')} compared")
         if pairs.pairs:
             Screen(0).lines([f"A: {a}", f"B: {b}", *pairs.lines()])
             undecided = pairs.words.count(UNDECIDED)
             if undecided:
                 of = f"{undecided} of {len(pairs.words)} rows"
-                print_note(f"{of} are undecided when --budget or --most ends")
+                print_note(f"{of} are undecided; more rounds (--budget, --most) may decide them")
         return status
 
 

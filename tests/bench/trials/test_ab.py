@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench.trials.ab import PairedRows, side, together
+from bench.launch.launch import Interrupted
+from bench.options.launching import LaunchTurn
+from bench.trials.ab import PairedRows, Side, launch, side, together
 from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
+from reports.records.measurement import Measurement
 from tests.command import command
 from tests.conftest import Run, good
 from tests.reports.runs import allreduce, noisy, rows, timed
@@ -39,7 +44,32 @@ def test_any_command_whose_log_is_read_is_a_side(
     assert "+100.0%" in out and "slower" in out and err.count("round ") == 4
     names = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert names == [f"{one}-00{n}.txt" for one in "ab" for n in (1, 2, 3, 4)]
-    assert {"(AB)", "(BA)"} >= {line.split()[3].rstrip(":") for line in err.splitlines()}
+    rounds = [line for line in err.splitlines() if line.startswith("busbar: round ")]
+    assert {"(AB)", "(BA)"} >= {line.split()[3].rstrip(":") for line in rounds}
+    assert err.startswith("busbar: launches of A and B in turns, 5 min 00 s at most (--budget)\n")
+
+
+def test_an_interrupted_comparison_says_how_far_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: after a signal the rounds so far are shown, their number is said, the status is 130."""
+    a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 20)
+    for rounds in (0, 1):
+        left = [2 * rounds]
+
+        def interrupted(
+            one: Side, file: Path, turn: LaunchTurn | None = None, left: list[int] = left
+        ) -> Sequence[Measurement]:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Interrupted(signal.SIGINT)
+            return launch(one, file, turn)
+
+        monkeypatch.setattr("bench.trials.ab.launch", interrupted)
+        assert main(["--", *a, "--", *b]) == 130
+        out, err = capsys.readouterr()
+        assert f"busbar: interrupted; {rounds} round{'s' * (not rounds)} compared\n" in err
+        assert ("size" in out) == bool(rounds)
 
 
 def test_rounds_end_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +148,8 @@ def test_misuse_is_one_line(
     """Rule: what cannot be compared is refused in one line, if possible before anything runs."""
     assert main(argv) == status
     out, err = capsys.readouterr()
-    assert said in err and not out and len(err.splitlines()) == 1
+    refusal = [line for line in err.splitlines() if "at most (--budget)" not in line]
+    assert said in err and not out and len(refusal) == 1
 
 
 def test_builds_are_known_by_what_they_start() -> None:
