@@ -36,8 +36,8 @@ class Recorder:
     """Prints and stores results on rank 0. Other ranks only collect them.
 
     All ranks create it together. If a file cannot be written, all ranks raise Unsupported
-    (Unavailable if a library is missing). ``results``: the measurements so far. ``failed``: True if
-    a file could not be written later; measuring then continues without that file.
+    (Unavailable if a library is missing). ``results``: the measurements so far. If a file cannot be
+    written later, measuring continues without it, and the end of the run says so again.
 
     One thread may end a run while another measures. A row is then both on disk and printed, or
     neither; after `end` no row is added.
@@ -53,7 +53,7 @@ class Recorder:
         sentences: Callable[[Sequence[Measurement]], Sequence[str]] | None = None,
     ) -> None:
         """``sentences``: computes all text to print, at the end; None prints rows as they come."""
-        self._screen, self._line, self.failed = screen, line, False
+        self._screen, self._line, self._errors = screen, line, list[str]()
         self.results: list[Measurement] = []
         self._lock, self._over = Lock(), False
         self._stores: list[Store] = []
@@ -67,6 +67,11 @@ class Recorder:
         problem, status = world.broadcast([problem, status])
         if status:
             raise (Unavailable if status == Unavailable.exit_status else Unsupported)(problem)
+
+    @property
+    def failed(self) -> bool:
+        """True if a file could not be written."""
+        return bool(self._errors)
 
     def row(self, row: Sequence[Measurement], lines: Sequence[str]) -> None:
         """Write a row to disk, then print it."""
@@ -104,6 +109,7 @@ class Recorder:
                 return
             self._over = True
             self._screen.close()
+            earlier = list(self._errors)
             try:
                 before = early()
                 why = before[0].removeprefix(EARLY).strip() if before else ""
@@ -116,6 +122,8 @@ class Recorder:
                     self._line.send(reported=True)
             finally:
                 self._each(lambda store: store.close())
+                for error in earlier:  # its line is far above by now
+                    self._screen.note(f"busbar: rows are missing: {error}")
                 if reason is not None:
                     self._screen.end(reason)
         finally:
@@ -132,7 +140,7 @@ class Recorder:
             try:
                 action(store)
             except StoreError as error:
-                self.failed = True
+                self._errors.append(str(error))
                 self._stores.remove(store)
                 with suppress(StoreError):
                     store.close()
