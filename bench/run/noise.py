@@ -63,8 +63,34 @@ class NoiseCounters:
 
 
 def noted(shares: Sequence[float]) -> str:
-    """The note on a row that names ranks that waited notably for a core; empty if none did."""
-    return ", ".join(f"rank {r} {share:.0%}" for r, share in enumerate(shares) if share >= _WAITED)
+    """The note on ranks that waited for a core; empty if none did for a tenth of the time.
+
+    As ``2 ranks waited for a core (rank 1 76 %)``, with the rank that waited most. ``shares``: of
+    the time, by rank.
+    """
+    waited = sum(share >= _WAITED for share in shares)
+    if not waited:
+        return ""
+    most = max(shares)
+    rank, share = f"rank {list(shares).index(most)}", f"{100 * most:.0f} %"
+    if waited == 1:
+        return f"{rank} waited for a core ({share})"
+    return f"{waited} ranks waited for a core ({rank} {share})"
+
+
+def disturbances(shares: Sequence[float], noise: Noise | None) -> str:
+    """The note on what disturbed a row: `noted`, then `cause`; empty if nothing did."""
+    return "; ".join(filter(None, (noted(shares), "" if noise is None else cause(noise))))
+
+
+def greater(one: Noise, other: Noise) -> Noise:
+    """The greater noise of two placements, for a note on both."""
+    clocks = max(one.hz, other.hz, key=lambda hz: max(hz, default=0.0) / min(hz, default=1.0))
+    return Noise(
+        hz=clocks,
+        steal=(max((*one.steal, *other.steal), default=0.0),),
+        others=(max((*one.others, *other.others), default=0.0),),
+    )
 
 
 def cause(noise: Noise) -> str:

@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
+from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 from bench.options.options import Options
-from bench.run.noise import cause, noted
+from bench.run.noise import disturbances, greater
 from bench.run.screen import Group
 from busbar.installation import busbar_version
 from busbar.launchers import launched
@@ -200,12 +202,14 @@ def shown(pair: Placements, layout: TableLayout, explained: set[str]) -> list[st
     reasons = dict.fromkeys(one.skipped for one in pair.every)
     for reason in filter(None, reasons):
         one = next(one for one in pair.every if one.skipped == reason)
-        alike = len(reasons) == 1 and len(pair.every) == len(pair)
-        what = "" if alike else f"{PLACEMENT[one.placement]} "
+        both = len(reasons) == 1 and len(pair.every) == len(pair)
+        what = "" if both else f"{PLACEMENT[one.placement]} "
         if what + reason not in explained:
             lines.append(f"# skipped {what}at {first.size} B: {reason}")
             explained.add(what + reason)
-    remarks = (_library_facts, _overlapped, _waits, _causes, _lost)
+    alike = _disturbed_alike(pair.every)
+    lines += comment(alike, width) if alike else []
+    remarks = (_library_facts, _overlapped, *(() if alike else (_disturbed,)), _lost)
     for one in pair.every:
         if text := "; ".join(filter(None, (remark(one) for remark in remarks))):
             lines += comment(f"{PLACEMENT[one.placement]}: {text}", width)
@@ -229,13 +233,17 @@ def _overlapped(one: Measurement) -> str:
     )
 
 
-def _waits(one: Measurement) -> str:
-    return f"waited for a core: {noted(one.core_wait)}" if one.core_wait else ""
+def _disturbed(one: Measurement) -> str:
+    return disturbances(one.core_wait, one.noise)
 
 
-def _causes(one: Measurement) -> str:
-    text = "" if one.noise is None else cause(one.noise)
-    return f"meanwhile {text}" if text else ""
+def _disturbed_alike(every: Sequence[Measurement]) -> str:
+    """One note for both placements of a row, with the greater of each; empty if one has none."""
+    if len(every) < 2 or not all(map(_disturbed, every)):
+        return ""
+    by_rank = zip_longest(*(one.core_wait for one in every), fillvalue=0.0)
+    noises = [one.noise for one in every if one.noise is not None]
+    return disturbances(list(map(max, by_rank)), reduce(greater, noises) if noises else None)
 
 
 def _lost(one: Measurement) -> str:

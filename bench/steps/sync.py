@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from bench.options.options import parse_choice
 from bench.run.memory import Need, Room
-from bench.run.noise import NoiseCounters, cause, noted
+from bench.run.noise import NoiseCounters, disturbances
 from bench.run.tuning_file import load
 from bench.steps.buckets import GradientLayout, Gradients, TensorRange, assign_buckets, fill_buffers
 from bench.steps.compute import spend_until
@@ -577,10 +577,8 @@ class _Update:
         times = min(n, _ALONE, max(1, int(options.budget / exposed) if exposed else n))
         exchange = self._timed(FunctionAction(self._exchange_all), Timing(1, times))
         others, waits = noise.gather()
-        if waited := noted(waits):
-            lines = [*lines, f"# {job.choice.label}: waited for a core: {waited}"]
-        if others is not None and (why := cause(others)):
-            lines = [*lines, f"# {job.choice.label}: meanwhile {why}"]
+        if disturbed := disturbances(waits, others):
+            lines = [*lines, f"# {job.choice.label}: {disturbed}"]
         wrong = self._count_wrong() if self._training.source is None else 0
         by_rank = job.world.gather([*(moved / runs).tolist(), step.messages / runs, wrong])
         sent, received, messages, wrongs = zip(*by_rank, strict=True)

@@ -85,7 +85,10 @@ def test_ranks_are_listed_once() -> None:
 
 
 def test_remarks_are_no_wider_than_their_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: what disturbed a row stands below it, in lines that fit a terminal of 80 columns."""
+    """Rule: what disturbed a row stands below it, in lines that fit a terminal of 80 columns.
+
+    If both placements were disturbed, there is one line with the greater figures.
+    """
     monkeypatch.setenv(COLUMNS, "80")
     noise = Noise(others=(0.6,))
     out = replace(timed([1e-6] * 6), noise=noise, core_wait=(0.61, 0.6))
@@ -94,6 +97,11 @@ def test_remarks_are_no_wider_than_their_table(monkeypatch: pytest.MonkeyPatch) 
     assert len(narrow) == 2 and all(len(line) <= 80 and line[:2] == "# " for line in narrow)
     words = [word for line in narrow for word in line[2:].split()]
     assert len(wide) == 1 and wide[0][2:].split() == words
+    quieter = replace(out, noise=Noise(others=(0.2,)), core_wait=(0.9, 0.05))
+    layout = Compact(parse([], "allreduce"))
+    (line,) = shown(allreduce("ring", 2, 8, out, quieter), layout, set())[2:]
+    text = "2 ranks waited for a core (rank 0 90 %); other programs took 60 % of all cores"
+    assert line == f"# {text}"
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -80,7 +80,8 @@ def test_waiting_is_a_share_of_the_time_since() -> None:
     """Rule: only what was waited since counts, and ranks that waited a tenth and more are named."""
     ranks = [between(_look(10, 0, waited=1.0), _look(14, 0, waited=end)) for end in (2.0, 1.2)]
     assert [waiting(one) for one in ranks] == pytest.approx([0.25, 0.05])
-    assert noted([0.02, 0.48, 0.1]) == "rank 1 48%, rank 2 10%" and noted([0.0, 0.09]) == ""
+    assert noted([0.02, 0.48, 0.1]) == "2 ranks waited for a core (rank 1 48 %)"
+    assert noted([0.02, 0.48]) == "rank 1 waited for a core (48 %)" and noted([0.0, 0.09]) == ""
 
 
 def test_of_less_than_ten_ticks_nothing_is_told() -> None:
