@@ -21,8 +21,8 @@ from msgspec import structs
 from bench.api.remedies import in_keywords
 from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import each, unknown
-from busbar.errors import MissingFile, MissingLibrary, ReportError, Unsupported
-from busbar.files import FIGURE_FORMS, make_folder, write_all
+from busbar.errors import MissingFile, MissingLibrary, ReportError, StoreError, Unsupported
+from busbar.files import FIGURE_FORMS, has_content, make_folder, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
 from collectives.schedule.dtypes import canonical
 from reports.analysis.answer import answers, verdict
@@ -30,14 +30,15 @@ from reports.analysis.cautions import in_brief, warnings_of
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
 from reports.analysis.winners import Winner
+from reports.exports.store import save
 from reports.figures.every import every_figure
 from reports.figures.plot import figures
-from reports.readers.codec import with_steps
+from reports.readers.codec import with_details
 from reports.readers.frame import frame
 from reports.readers.reading import read_each
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT
-from reports.records.table import Coded, distinct, folded, launch_name
+from reports.records.table import COLUMNS, Coded, as_columns, distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
 from reports.tables.scaling import answer, best_lines, disturbance_lines
 from reports.tables.show import texts
@@ -50,6 +51,8 @@ _WIDTH = 100
 # prints only these, four of each in 80 characters.
 _FIRST = ("algorithm", "size", "busbw", "time_s", "collective", "algbw")
 _LAST = ("op", "ranks", "placement", "wrong")
+# What records are read with, beside the facts of the run.
+_FIGURES = attrgetter(*(name for name in COLUMNS if name != "line"))
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
@@ -183,6 +186,31 @@ class MeasuredRows(Sequence[Measurement]):
         ordered: DataFrame = table[[*_FIRST, *between, *_LAST]]
         return ordered
 
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the rows to a file as ``out`` of `busbar.run` does, by its ending.
+
+        `busbar.load` of ``.jsonl``, ``.jsonl.gz`` and ``.json`` gives equal rows; ``.parquet`` and
+        ``.csv`` have less (docs/reports.md). The file has all of the rows or is as it was.
+        ``overwrite``: replace a file that has content.
+
+        Raises StoreError, also for such a file without ``overwrite``. Raises Unsupported for rows
+        whose source lacks what records hold, such as raw times: other logs, CSV, most of Parquet.
+        """
+        if not isinstance(path, (str, Path)):
+            raise Unsupported(f"save: path is a file, not {path!r}")
+        if not self.rows:
+            raise Unsupported("save: there are no rows")
+        for row, again in zip(self.rows, as_columns(self.rows), strict=True):
+            if _FIGURES(row) != _FIGURES(again):
+                raise Unsupported(
+                    f"save: {row.run.source} lacks what records hold, such as raw times; keep that"
+                    " file, or use rows.frame().to_csv"
+                )
+        target = Path(path)
+        if has_content(target) and not overwrite:
+            raise StoreError(f"{target}: has content already; overwrite=True replaces it")
+        save(target, self.rows)
+
     def best(self) -> ResultTable[BestAlgorithm]:
         """The fastest algorithm at each size, by the same procedure as `answer`.
 
@@ -287,7 +315,7 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
     notes = dict.fromkeys(str(note) for one in readings for note in one.notes)
     both = zip(known, readings, strict=True)
     return MeasuredRows(
-        (row for path, one in both for row in with_steps(path, one.rows)),
+        (row for path, one in both for row in with_details(path, one.rows)),
         [*map(str, errors), *notes],
     )
 

@@ -57,6 +57,12 @@ from reports.readers.own_exports import to_parquet
 from tests.conftest import REPO, Mpi, Run, collectives_cli
 from tests.reports.runs import allreduce, changed, flat, records, to_jsonl
 
+LOG = """\
+# nThread 1 nGpus 8 minBytes 65536 maxBytes 65536
+# Collective test starting: all_reduce_perf
+#  size  count   type  redop  root   time  algbw  busbw  #wrong   time  algbw  busbw  #wrong
+  65536  16384  float    sum    -1  28.50   2.30   4.02       0  28.10   2.33   4.08       0
+"""
 MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
 
 
@@ -462,6 +468,55 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     assert plotted and all(one.read_bytes().startswith(b"<?xml") for one in plotted)
     with pytest.raises(Unsupported, match="no form 'foo'; there are: svg"):
         rows.figures("foo")
+
+
+def test_rows_are_saved_as_a_run_writes_them(tmp_path: Path) -> None:
+    """Rule: `save` writes records that `load` reads as equal rows, with all that `out` has of them.
+
+    A file with content is replaced only with ``overwrite``, and as a whole. Rows whose figures a
+    record does not hold are refused.
+    """
+    kept, path = tmp_path / "kept.jsonl", tmp_path / "saved.jsonl"
+    options: dict[str, Any] = {"ranks": 2, "transport": "inproc", "placement": "out", "iters": 6}
+    rows = busbar.run(
+        algorithms=["ring", "ps"], sizes=["1K", "2K"], sync="window", arrival="ramp:9", out=kept,
+        **options,
+    )  # fmt: skip
+    assert all(row.window and row.window.pattern == "ramp" for row in rows)
+    rows += busbar.run("broadcast", algorithms="chain:segments=4", sizes=["1K"], **options)
+    rows += busbar.step("toy", ranks=2, update="ring", iters=2, transport="inproc")
+    assert rows[4].parameters == {"segments": 4} and rows[5].step and rows[:4] == busbar.load(kept)
+    for name in ("saved.jsonl", "packed.jsonl.gz", "list.json"):
+        rows.save(tmp_path / name)
+        assert busbar.load(tmp_path / name) == rows and not busbar.load(tmp_path / name).notes
+    rows[:4].save(path, overwrite=True)
+    environment, *_ = kept.read_text().splitlines()
+    assert path.read_text().splitlines()[0] == environment.replace(',"ends":true', "")
+    for part in (rows.filter(algorithm="ps"), rows[1:4:2], rows[::-1], rows[-1:] + rows[:2]):
+        part.save(str(path), overwrite=True)
+        assert busbar.load(path) == part
+    rows[:2].save(tmp_path / "x.csv")
+    assert len(busbar.load(tmp_path / "x.csv")) == 2
+    before = path.read_bytes()
+    (tmp_path / "x.log").write_text(LOG)
+    log = busbar.load(tmp_path / "x.log")
+    for wrong, name, said in (
+        (rows, "saved.jsonl", "saved.jsonl: has content already; overwrite=True replaces it"),
+        (rows, "x.txt", "use one of .jsonl, .jsonl.gz, .csv, .json, .parquet$"),
+        (rows, "none/x.jsonl", "there is no folder"),
+        (rows, ".", "is a folder"),
+        (rows[:0], "y.jsonl", "there are no rows"),
+        (log, "y.jsonl", r"x\.log lacks what records hold, such as raw times"),
+        (rows + log, "y.csv", r"x\.log lacks"),
+        (busbar.load(tmp_path / "x.csv"), "y.jsonl", r"x\.csv lacks"),
+    ):
+        with pytest.raises(BusbarError, match=said):
+            wrong.save(tmp_path / name)
+    with pytest.raises(Unsupported, match="path is a file, not 5"):
+        rows.save(5)  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="no regular file"):
+        rows.save("/dev/null")
+    assert path.read_bytes() == before and not (tmp_path / "y.jsonl").exists()
 
 
 def test_a_launch_counts_once_however_often_it_is_read(run: Run, tmp_path: Path) -> None:
