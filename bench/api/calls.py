@@ -11,7 +11,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import ForwardRef, TypeVar, cast
 
-from bench.api.keywords import Collective
+from bench.api.keywords import Algorithm, Collective
 from busbar.arguments import each
 from busbar.errors import BusbarError, ScheduleError, Unsupported
 from collectives.formats import own
@@ -21,9 +21,6 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.passes import named
 from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
-
-Algorithm = str | Callable[..., Schedule]
-"""A name as for ``-A``, or a function of a rank count like those in `collectives.algorithms`."""
 
 #: Names of parameters, where the command's option has another name.
 RENAMED: Mapping[str, str] = {"algorithm": "algorithms", "datatype": "dtype"}

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import SupportsIndex
 
-from bench.api.calls import Algorithm, build, function_name, in_python, listed, python_names
-from bench.api.keywords import Sizes
+from bench.api.calls import build, function_name, in_python, listed, python_names
+from bench.api.keywords import Algorithm, Sizes
 from bench.api.results import ResultTable
 from busbar.errors import Unsupported
 from busbar.tables import Column, render_lines

@@ -16,7 +16,6 @@ from msgspec import structs
 
 from bench.api.calls import (
     RENAMED,
-    Algorithm,
     as_words,
     function_name,
     in_python,
@@ -24,7 +23,14 @@ from bench.api.calls import (
     python_names,
     with_keywords,
 )
-from bench.api.keywords import Collective, DataTypes, Keywords, Sizes, StepKeywords
+from bench.api.keywords import (
+    Algorithm,
+    Collective,
+    DataTypes,
+    OptionKeywords,
+    Sizes,
+    StepOptionKeywords,
+)
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
 from bench.cli.ranks import core_ranks
@@ -81,7 +87,7 @@ _ERRORS: Mapping[int, type[BusbarError]] = {
 }
 
 
-@with_keywords(Keywords)
+@with_keywords(OptionKeywords)
 def run(
     collective: Collective = "allreduce",
     *,
@@ -92,7 +98,7 @@ def run(
     out: str | Path | Sequence[str | Path] | None = None,
     launcher: str | None = None,
     progress: bool | None = None,
-    **options: Unpack[Keywords],
+    **options: Unpack[OptionKeywords],
 ) -> MeasuredRows:
     """Measure a collective. Returns the rows, and prints nothing.
 
@@ -130,7 +136,7 @@ def run(
     more: dict[str, object] = {
         name: one
         for name, one in options.items()
-        if one is not None or name not in Keywords.__annotations__
+        if one is not None or name not in OptionKeywords.__annotations__
     }
     named = {"algorithms": ("algorithm", algorithms), "dtype": ("datatype", dtype)}
     for name, (of_command, value) in {**named, "sizes": ("sizes", sizes)}.items():
@@ -177,7 +183,7 @@ def run(
     return _measure(collective, several, argv_of, progress, parser, RENAMED)
 
 
-@with_keywords(StepKeywords)
+@with_keywords(StepOptionKeywords)
 def step(
     model: str | Path = "resnet50",
     *,
@@ -187,7 +193,7 @@ def step(
     out: str | Path | Sequence[str | Path] | None = None,
     launcher: str | None = None,
     progress: bool | None = None,
-    **options: Unpack[StepKeywords],
+    **options: Unpack[StepOptionKeywords],
 ) -> MeasuredRows:
     """Measure training steps of a model, as ``busbar step`` does, by one or more kinds of exchange.
 

@@ -25,7 +25,7 @@ from msgspec import structs
 
 import busbar
 from bench.api import calls, running
-from bench.api.keywords import Collective, Keywords, StepKeywords
+from bench.api.keywords import Collective, OptionKeywords, StepOptionKeywords
 from bench.api.measured import MeasuredRows
 from bench.api.remedies import in_keywords
 from bench.launch import child, launch
@@ -202,12 +202,21 @@ def test_what_cannot_be_is_an_exception(
 
 
 def test_help_and_types_have_every_option() -> None:
-    """Rule: ``help(busbar.run)`` and editors get each keyword, its type, and what it is for."""
+    """Rule: ``help(busbar.run)`` and editors get each keyword, its type, and what it is for.
+
+    `busbar.Keywords` has all keywords with the same types, for a function that passes them on.
+    """
     hints = get_type_hints(busbar.run)
     assert hints["collective"] is Collective and hints["return"] is MeasuredRows
-    for function, keywords in ((busbar.run, Keywords), (busbar.step, StepKeywords)):
-        names = get_type_hints(keywords)
-        assert names.keys() <= inspect.signature(function).parameters.keys()
+    for function, every, options in (
+        (busbar.run, busbar.Keywords, OptionKeywords),
+        (busbar.step, busbar.StepKeywords, StepOptionKeywords),
+    ):
+        names = get_type_hints(options)
+        first, *others = inspect.signature(function).parameters
+        assert get_type_hints(every).keys() == set(others) and first not in names
+        hints = get_type_hints(function)
+        assert all(hints.get(name, kind) == kind for name, kind in get_type_hints(every).items())
         assert all(f"- ``{name}``: " in (function.__doc__ or "") for name in names)
     assert busbar.MeasuredRows is MeasuredRows and busbar.BusbarError is BusbarError
     for function in map(busbar.__getattr__, busbar.__all__):
