@@ -51,6 +51,8 @@ _WIDTH = 100
 # prints only these, four of each in 80 characters.
 _FIRST = ("algorithm", "size", "busbw", "time_s", "collective", "algbw")
 _LAST = ("op", "ranks", "placement", "wrong")
+# What the rows of a table in a notebook have in common.
+_TABLE = attrgetter("collective", "dtype", "op", "root", "ranks", "placement", "reading")
 # What records are read with, beside the facts of the run.
 _FIGURES = attrgetter(*(name for name in COLUMNS if name != "line"))
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
@@ -114,6 +116,7 @@ class MeasuredRows(Sequence[Measurement]):
         transport: str | Sequence[str] | None = None,
         dtype: str | Sequence[str] | None = None,
         op: str | Sequence[str] | None = None,
+        across: str | Sequence[str] | None = None,
     ) -> MeasuredRows:
         """The rows with these values, one or several each: ``filter(size="64K", ranks=[2, 4])``.
 
@@ -125,6 +128,7 @@ class MeasuredRows(Sequence[Measurement]):
         wanted = {
             "collective": collective, "algorithm": algorithm, "size": sizes, "ranks": counts,
             "placement": placement, "transport": transport, "dtype": types, "op": op,
+            "across": across,
         }  # fmt: skip
         values = {name: set(each(one)) for name, one in wanted.items() if one is not None}
         for name, chosen in values.items():
@@ -272,7 +276,7 @@ class MeasuredRows(Sequence[Measurement]):
         if not self.rows:
             return "<p>no rows</p>"
         remarks = f"<pre>{escape(chr(10).join(self._remarks()))}</pre>"
-        groups = grouped(self.rows, attrgetter("collective", "dtype", "op", "ranks", "placement"))
+        groups = grouped(over_launches(self._together), _TABLE)
         return "".join([*map(_table, groups.values()), remarks, *self._drawn()])
 
     def _drawn(self) -> Iterator[str]:
@@ -368,6 +372,7 @@ def _best(winner: Winner, named: str) -> BestAlgorithm:
         dtype=row.dtype,
         op=row.op,
         root=row.root,
+        across=row.across,
     )
 
 
@@ -395,13 +400,21 @@ def _step_columns(rows: Sequence[Measurement]) -> dict[str, list[float]]:
 def _table(rows: Sequence[Measurement]) -> str:
     """An HTML table by size and algorithm. The fastest of a line is bold, wrong results are red."""
     first = rows[0]
-    names = list(dict.fromkeys(_name(row) for row in rows))
+    carried: dict[str, set[str]] = {}
+    for row in rows:
+        carried.setdefault(row.algorithm, set()).add(row.transport)
     lines: dict[int | None, dict[str, Measurement]] = {}
     for row in rows:
-        lines.setdefault(row.size, {})[_name(row)] = row
+        name = row.algorithm or "measured"
+        name += f" {row.transport}" if len(carried[row.algorithm]) > 1 else ""
+        lines.setdefault(row.nbytes, {})[name] = row
+    names = list(dict.fromkeys(name for line in lines.values() for name in line))
     words = (first.collective, PLACEMENT.get(first.placement, first.placement), first.dtype)
+    root = f"root {first.root}" if first.root is not None and first.root >= 0 else ""
     ranks = f", {format_count(first.ranks, 'rank')}" if first.ranks else ""
-    title = f"{' '.join(filter(None, (*words, first.op)))}{ranks}: busbw in GB/s, or the time"
+    reading = f", {first.reading}" if first.reading else ""
+    what = " ".join(filter(None, (*words, first.op, root)))
+    title = f"{what}{ranks}{reading}: busbw in GB/s, or the time"
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join(
         f"<tr><th>{format_size(size)}</th>"
@@ -411,10 +424,6 @@ def _table(rows: Sequence[Measurement]) -> str:
     caption = f'<caption style="white-space:nowrap;text-align:left">{escape(title)}</caption>'
     head = f"<thead><tr><th>size</th>{head}</tr></thead>"
     return f"<table>{caption}{head}<tbody>{body}</tbody></table>"
-
-
-def _name(row: Measurement) -> str:
-    return row.algorithm or "measured"
 
 
 def _cell(row: Measurement | None, line: Iterable[Measurement]) -> str:

@@ -55,7 +55,7 @@ from collectives.schedule.schedule import Schedule, Step
 from reports.exports.formats import CsvLines
 from reports.readers.own_exports import to_parquet
 from tests.conftest import REPO, Mpi, Run, collectives_cli
-from tests.reports.runs import allreduce, changed, flat, records, to_jsonl
+from tests.reports.runs import allreduce, changed, flat, records, timed, to_jsonl
 
 LOG = """\
 # nThread 1 nGpus 8 minBytes 65536 maxBytes 65536
@@ -692,6 +692,30 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert frame.attrs["units"]["busbw"] == "GB/s"
     none = rows[-1:].best()
     assert len(none) == 0 == len(none.frame()) and "no answer" in str(none)
+
+
+def test_arrival_patterns_stay_apart() -> None:
+    """Rule: rows under several arrival patterns, and of several roots, are never one line or cell.
+
+    `best` and `compare` name what the times are in ``across``; so does each table of a notebook.
+    """
+    made = []
+    for across, ring, tree in (("operation", 1e-3, 2e-3), ("last arrival of ramp:9", 4e-3, 3e-3)):
+        for name, time in (("ring", ring), ("tree", tree)):
+            times = timed([time] * 9, across=across)
+            made += [allreduce(name, 2, 1 << 20, times, root=root) for root in (0, 1)]
+    rows = MeasuredRows(flat(made))
+    late = "last arrival of ramp:9"
+    wanted = {("operation", "ring"), (late, "tree")}
+    best = rows.best()
+    assert len(best) == 4 and {(one.across, one.algorithm) for one in best} == wanted
+    page = rows._repr_html_()
+    assert page.count("<table>") == 4 and page.count(f"root 1, 2 ranks, {late}:") == 1
+    assert {one.across for one in rows.filter(across=late)} == {late}
+    compared = busbar.compare(rows, rows[::-1])
+    assert len({(one.across, one.root, one.algorithm) for one in compared}) == len(compared) == 8
+    over = [allreduce("ring", 2, 1 << 20, [1e-3] * 9, transport=name) for name in ("shm", "mpi")]
+    assert "<th>ring shm</th><th>ring mpi</th>" in MeasuredRows(flat(over))._repr_html_()
 
 
 def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) -> None:
