@@ -46,6 +46,8 @@ from reports.tables.show import texts
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from bench.api.keywords import DataTypes
+
 _WIDTH = 100
 # The first and the last columns of a frame, around those of the record in their order: pandas
 # prints only these, four of each in 80 characters.
@@ -68,7 +70,7 @@ class MeasuredRows(Sequence[Measurement]):
     """
 
     def __init__(self, rows: Iterable[Measurement] = (), notes: Iterable[str] = ()) -> None:
-        self.rows = tuple(rows)
+        self.rows = tuple(_only_rows(rows))
         self.notes = tuple(map(in_keywords, notes))
 
     @overload
@@ -89,7 +91,7 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __add__(self, other: Iterable[Measurement]) -> MeasuredRows:
         """The rows of both, in this order; a launch that both have counts once."""
-        more = other if isinstance(other, MeasuredRows) else MeasuredRows(_only_rows(other))
+        more = other if isinstance(other, MeasuredRows) else MeasuredRows(other)
         return MeasuredRows(
             distinct((*self.rows, *more.rows)),
             dict.fromkeys((*self.notes, *more.notes)),
@@ -97,7 +99,8 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __radd__(self, other: Iterable[Measurement] | int) -> MeasuredRows:
         """The rows of both, also for ``sum(...)`` without a start, which begins with 0."""
-        return MeasuredRows(() if other == 0 else _only_rows(other)) + self
+        begins = isinstance(other, int) and other == 0
+        return MeasuredRows(() if begins else _only_rows(other)) + self
 
     def __eq__(self, other: object) -> bool:
         """True for the same rows in the same order; notes and files do not count."""
@@ -114,27 +117,35 @@ class MeasuredRows(Sequence[Measurement]):
         ranks: int | Sequence[int] | None = None,
         placement: str | Sequence[str] | None = None,
         transport: str | Sequence[str] | None = None,
-        dtype: str | Sequence[str] | None = None,
+        dtype: DataTypes | None = None,
         op: str | Sequence[str] | None = None,
         across: str | Sequence[str] | None = None,
     ) -> MeasuredRows:
         """The rows with these values, one or several each: ``filter(size="64K", ranks=[2, 4])``.
 
-        Raises Unsupported for a size that is none, and for a name that no row has but nearly so.
+        Raises Unsupported for a value that no row can have, and for a name that no row has but
+        nearly so.
         """
+        from bench.api.calls import type_names  # loads slowly, and few programs filter
+
         sizes = None if size is None else [parse_size(str(one)) for one in each(size)]
-        counts = None if ranks is None else list(map(int, each(ranks)))
-        types = None if dtype is None else [canonical(str(one)) for one in each(dtype)]
+        counts = None if ranks is None else [_count(one) for one in each(ranks)]
+        types = None if dtype is None else list(map(canonical, type_names(dtype)))
         wanted = {
             "collective": collective, "algorithm": algorithm, "size": sizes, "ranks": counts,
             "placement": placement, "transport": transport, "dtype": types, "op": op,
             "across": across,
         }  # fmt: skip
-        values = {name: set(each(one)) for name, one in wanted.items() if one is not None}
+        values = {name: list(each(one)) for name, one in wanted.items() if one is not None}
         for name, chosen in values.items():
             known = {getattr(row, name) for row in self.rows}
-            for one in chosen - known:
-                if isinstance(one, str) and (near := get_close_matches(one, known, 1, 0.7)):
+            for one in chosen if name not in ("size", "ranks") else ():
+                if not isinstance(one, str):
+                    raise Unsupported(f"filter: {name} is a text or several, not {one!r}")
+                near = get_close_matches(one, known - {one}, 1, 0.7)
+                if name == "placement" and one not in PLACEMENT:
+                    raise unknown(name, one, PLACEMENT, "filter")
+                if one not in known and near:
                     raise unknown(name, one, near, "filter")
         return self._part(
             row for row in self.rows if all(getattr(row, n) in one for n, one in values.items())
@@ -241,7 +252,7 @@ class MeasuredRows(Sequence[Measurement]):
         form, and ReportError if there is nothing to plot.
         """
         if form not in FIGURE_FORMS:
-            raise unknown("form", form, FIGURE_FORMS)
+            raise unknown("form", str(form), FIGURE_FORMS)
         return every_figure(self.rows, [row for row in self.rows if row.step is not None], form)
 
     def plot(self, folder: str | Path = ".", form: str = "png") -> list[Path]:
@@ -249,6 +260,8 @@ class MeasuredRows(Sequence[Measurement]):
 
         Raises also StoreError.
         """
+        if not isinstance(folder, (str, Path)):
+            raise Unsupported(f"plot: folder is a path, not {folder!r}")
         drawn = self.figures(form)
         make_folder(Path(folder))
         paths = [Path(folder) / f"{name}.{form}" for name in drawn]
@@ -303,7 +316,7 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
         raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
     files: list[str | Path] = []
     for path in paths:
-        if not isinstance(path, (str, Path, Iterable)):
+        if not isinstance(path, (str, Path, Iterable)) or hasattr(path, "read"):
             raise Unsupported(f"busbar.load reads files, not {path!r}")
         for one in each(path):
             # Iterating over a table or a dict gives its columns or keys, which are texts, too.
@@ -324,11 +337,20 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
     )
 
 
+def _count(ranks: object) -> int:
+    """A number of ranks. Raises Unsupported."""
+    try:
+        return int(ranks)  # type: ignore[call-overload,no-any-return]
+    except (TypeError, ValueError):
+        raise Unsupported(f"filter: ranks is a whole number or several, not {ranks!r}") from None
+
+
 def _only_rows(values: object) -> Iterator[Measurement]:
     """The values, which must be rows. Raises Unsupported."""
     for value in values if isinstance(values, Iterable) else [values]:
         if not isinstance(value, Measurement):
-            raise Unsupported(f"rows are added to rows, not a value of type {type(value).__name__}")
+            kind = type(value).__name__
+            raise Unsupported(f"MeasuredRows are made of rows, not of a value of type {kind}")
         yield value
 
 

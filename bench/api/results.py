@@ -79,6 +79,10 @@ class ResultTable(Sequence[L], Generic[L]):
         """The number of lines."""
         return len(self._lines)
 
+    def __eq__(self, other: object) -> bool:
+        """True for the same lines in the same order."""
+        return self._lines == other._lines if isinstance(other, ResultTable) else NotImplemented
+
     def frame(self) -> DataFrame:
         """The lines as a pandas DataFrame with a column for each field. Raises MissingLibrary.
 

@@ -10,7 +10,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from msgspec import structs
 
@@ -21,6 +21,7 @@ from bench.api.calls import (
     in_python,
     listed,
     python_names,
+    type_names,
     with_keywords,
 )
 from bench.api.keywords import (
@@ -144,6 +145,8 @@ def run(
             if more.get(of_command) is not None:
                 raise Unsupported(f"busbar.run: {name} excludes {of_command}; give one of them")
             more[of_command] = value
+    if more.get("datatype") is not None:
+        more["datatype"] = type_names(cast(DataTypes, more["datatype"]))
     chosen = [] if algorithms is None else listed(algorithms)
     functions = [one for one in chosen if callable(one)]
     if functions:
@@ -232,9 +235,12 @@ def step(
 
 
 def _check_call(options: Mapping[str, object], progress: object, of: str) -> None:
-    """Raise Unsupported for ``budget`` beside ``iters``, and for ``progress`` that is no bool."""
+    """Raise Unsupported for ``budget`` beside ``iters``, and for values of a wrong type."""
     if not (progress is None or isinstance(progress, bool)):
         raise Unsupported(f"{of}: progress is True, False or None, not {progress!r}")
+    arrival = options.get("arrival")
+    if not (arrival is None or isinstance(arrival, (str, Path))):
+        raise Unsupported(f"{of}: arrival is one pattern, 'all' or a file, not {arrival!r}")
     if options.get("iters") is not None and options.get("budget") is not None:
         raise Unsupported(f"{of}: budget limits rows without iters; give one of them")
 
@@ -373,5 +379,5 @@ def _measure(
     return MeasuredRows(
         (structs.replace(row, run=runs[id(row.run)]) for row in measured),
         # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows.
-        [*measured.notes, *(note for note in notes if not is_in_brief(note))],
+        dict.fromkeys([*measured.notes, *(note for note in notes if not is_in_brief(note))]),
     )

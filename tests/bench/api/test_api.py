@@ -188,6 +188,14 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"progress": "no"}, "progress is True, False or None, not 'no'"),
         ("allreduce", {"iters": 5, "budget": 1}, "budget limits rows without iters"),
         ("allreduce", {"sizes": ["64Q"]}, "sizes: '64Q' is no size"),
+        (
+            "allreduce",
+            {"dtype": ["half", float]},
+            "dtype: Python's float has no size; write",
+        ),
+        ("allreduce", {"dtype": [np.float32, "flot"]}, "did you mean float?"),
+        ("allreduce", {"per_rank": "no"}, "per_rank is True or False, not 'no'"),
+        ("allreduce", {"arrival": ["zero", "ramp:5"]}, "arrival is one pattern, 'all' or a file"),
         ("allreduce", {"maxbytes": "1K"}, "minbytes 1 MiB is above maxbytes 1 KiB; give both"),
     ],
 )
@@ -243,7 +251,8 @@ def test_an_algorithm_is_proven_without_a_run() -> None:
         busbar.verify(_half, ranks=3)
     with pytest.raises(Unsupported, match="a function of a rank count is proven, not 'ring'"):
         busbar.verify("ring", ranks=2)  # type: ignore[arg-type]
-    for ranks in (0, [], "x"):
+    busbar.verify(_walk, ranks=np.arange(1, 3))  # type: ignore[arg-type]
+    for ranks in (0, [], "x", 2.5, None):
         with pytest.raises(Unsupported, match="a number of ranks from 1, or several"):
             busbar.verify(_walk, ranks=ranks)  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match="did you mean allreduce"):
@@ -404,6 +413,16 @@ def test_a_run_writes_several_files_and_says_what_to_doubt(tmp_path: Path) -> No
         busbar.load([])
 
 
+def test_an_algorithm_that_a_run_leaves_out_is_noted() -> None:
+    """Rule: the rows name what was asked for and not measured, once; without any it is an error."""
+    options: dict[str, Any] = {"threads": 2, "sizes": [8], "iters": 1, "placement": "out"}
+    rows = busbar.run(algorithms=["ring", "library"], launches=2, **options)
+    left_out = "left out: library, since threads of one process have none"
+    assert sum(note.startswith(left_out) for note in rows.notes) == 1 and left_out in str(rows)
+    with pytest.raises(Unsupported, match="nothing is left to run: library, since threads"):
+        busbar.run(algorithms="library", **options)
+
+
 def test_launches_of_several_counts_are_all_kept(tmp_path: Path) -> None:
     """Rule: rows of all counts and launches come back, and into the caller's file, replaced too."""
     out = tmp_path / "run.csv"
@@ -475,8 +494,17 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     assert len(busbar.load(tmp_path / "*.jsonl")) == len(busbar.load([str(path)])) == len(rows)
     plotted = rows.plot(tmp_path / "drawn", "svg")
     assert plotted and all(one.read_bytes().startswith(b"<?xml") for one in plotted)
-    with pytest.raises(Unsupported, match="no form 'foo'; there are: svg"):
-        rows.figures("foo")
+    for call, words in (
+        (lambda: rows.figures("foo"), "no form 'foo'; there are: svg"),
+        (lambda: rows.figures(None), "no form 'None'"),  # type: ignore[arg-type]
+        (lambda: rows.plot(5), "folder is a path, not 5"),  # type: ignore[arg-type]
+        (lambda: MeasuredRows("x.jsonl"), "not of a value of type str"),  # type: ignore[arg-type]
+        (lambda: busbar.load("x" * 5000), "File name too long"),
+    ):
+        with pytest.raises(BusbarError, match=words):
+            call()
+    with path.open() as file, pytest.raises(Unsupported, match="reads files, not <_io"):
+        busbar.load(file)
 
 
 def test_rows_are_saved_as_a_run_writes_them(tmp_path: Path) -> None:
@@ -594,13 +622,23 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
         rows.filter(size="1Q")
     with pytest.raises(Unsupported, match="no algorithm 'rong'; did you mean ring"):
         rows.filter(algorithm=["tree", "rong"])
+    for wrong, said in (
+        ({"algorithm": 5}, "algorithm is a text or several, not 5"),
+        ({"algorithm": [["ring"]]}, r"not \['ring'\]"),
+        ({"ranks": "x"}, "ranks is a whole number or several, not 'x'"),
+        ({"placement": "out-of-place"}, "no placement 'out-of-place'; there are: out, in"),
+        ({"dtype": float}, "Python's float has no size"),
+    ):
+        with pytest.raises(Unsupported, match=said):
+            rows.filter(**wrong)  # type: ignore[arg-type]
+    assert rows.filter(dtype=np.float32) == rows.filter(dtype=["float", "half"]) == rows
     same = rows.filter(dtype="float32", ranks="2")  # type: ignore[arg-type]
     assert same == rows.filter(dtype="float", ranks=2) and len(same)
     nothing = rows.filter(algorithm="swing")
     assert str(nothing) == "no rows" and "no rows" in nothing._repr_html_() and not nothing.notes
     assert rows == busbar.load(path) == rows[:] and rows != chosen and rows != list(rows)
     for other in ([1], 5):
-        with pytest.raises(Unsupported, match="rows are added to rows, not a value of type int"):
+        with pytest.raises(Unsupported, match="are made of rows, not of a value of type int"):
             rows + other  # type: ignore[operator]
 
 
@@ -685,6 +723,7 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert "~tree" in shown and "cannot tell" in shown and "~: another may be as fast" in shown
     crowded = MeasuredRows(structs.replace(one, others_share=0.5) for one in rows).best()
     assert "other programs took up to 50 %" in str(crowded)
+    assert best == rows.best() != rows[:2].best() and best != list(best)
     assert repr(best) == shown and "~tree" in best._repr_html_()
     frame = best.frame()
     assert list(frame["algorithm"]) == [one.algorithm for one in best]
@@ -793,6 +832,9 @@ def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     for call, said in (
         (lambda: busbar.predict(ranks="4"), "ranks is one number"),  # type: ignore[arg-type]
         (lambda: busbar.predict(sizes=[]), "0 sizes"),
+        (lambda: busbar.predict(sizes=None), "'None' is no size"),  # type: ignore[arg-type]
+        (lambda: busbar.predict(fit=5), "fit is a file, not 5"),  # type: ignore[arg-type]
+        (lambda: busbar.predict(None), "no collective 'None'"),  # type: ignore[arg-type]
         (lambda: busbar.predict(sizes="1K,1Q"), "sizes: '1Q' is no size"),
         (lambda: busbar.predict(algorithms="rng"), "algorithms: allreduce: no algorithm 'rng'"),
         (lambda: busbar.predict(algorithms=[]), "algorithms has no items"),
@@ -831,8 +873,9 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     for k in (-1, 0, True, "two"):
         with pytest.raises(Unsupported, match=f"k is a number of GPUs from 1, not {k!r}"):
             busbar.pick(k, path)  # type: ignore[arg-type]
-    with pytest.raises(Unsupported, match="alternatives is a number of sets from 0, not -1"):
-        busbar.pick(2, path, alternatives=-1)
+    for number in (-1, "3"):
+        with pytest.raises(Unsupported, match=f"a number of sets from 0, not {number!r}"):
+            busbar.pick(2, path, alternatives=number)  # type: ignore[arg-type]
 
 
 class TestListening:
