@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import io
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import re
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -1017,6 +1019,36 @@ def test_the_page_shows_what_a_user_gets(tmp_path: Path, monkeypatch: pytest.Mon
     page = str(REPO / "docs" / "python.md")
     result = doctest.testfile(page, module_relative=False, optionflags=flags)
     assert result.attempted > 15 and result.failed == 0
+
+
+def test_the_notebook_shows_what_is_printed_today() -> None:
+    """Rule: outputs stored in docs/notebook.ipynb that no measured row is in are those of today."""
+    pytest.importorskip("matplotlib")
+    cells = json.loads((REPO / "docs" / "notebook.ipynb").read_text())["cells"]
+    names: dict[str, Any] = {"busbar": busbar}
+    compared = 0
+    for source, outputs in (("".join(c["source"]), c.get("outputs", [])) for c in cells):
+        if not outputs or "rows" in source:
+            continue
+        *body, last = ast.parse(source).body
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(ast.Module(body, []), "cell", "exec"), names)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+            else:
+                value = exec(compile(ast.Module([last], []), "cell", "exec"), names)
+        for one in outputs:
+            shown, today = one.get("text"), printed.getvalue()
+            if shown is None:
+                shown, today = one["data"]["text/html"], value._repr_html_()
+            both = (
+                re.sub(r"<img [^>]*>|[^>\s]*/(?=nccl-tests\.log)", "", "".join(text))
+                for text in (shown, today)
+            )
+            assert next(both) == next(both)
+            compared += 1
+    assert compared > 3
 
 
 @pytest.mark.thorough
