@@ -14,7 +14,7 @@ from math import nan
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import structs
 
@@ -119,7 +119,7 @@ class MeasuredRows(Sequence[Measurement]):
         transport: str | Sequence[str] | None = None,
         dtype: DataTypes | None = None,
         op: str | Sequence[str] | None = None,
-        across: str | Sequence[str] | None = None,
+        arrival: str | Sequence[str] | None = None,
     ) -> MeasuredRows:
         """The rows with these values, one or several each: ``filter(size="64K", ranks=[2, 4])``.
 
@@ -134,11 +134,11 @@ class MeasuredRows(Sequence[Measurement]):
         wanted = {
             "collective": collective, "algorithm": algorithm, "size": sizes, "ranks": counts,
             "placement": placement, "transport": transport, "dtype": types, "op": op,
-            "across": across,
+            "arrival": arrival,
         }  # fmt: skip
         values = {name: list(each(one)) for name, one in wanted.items() if one is not None}
         for name, chosen in values.items():
-            known = {getattr(row, name) for row in self.rows}
+            known = {_value(row, name) for row in self.rows}
             for one in chosen if name not in ("size", "ranks") else ():
                 if not isinstance(one, str):
                     raise Unsupported(f"filter: {name} is a text or several, not {one!r}")
@@ -148,7 +148,7 @@ class MeasuredRows(Sequence[Measurement]):
                 if one not in known and near:
                     raise unknown(name, one, near, "filter")
         return self._part(
-            row for row in self.rows if all(getattr(row, n) in one for n, one in values.items())
+            row for row in self.rows if all(_value(row, n) in one for n, one in values.items())
         )
 
     def _part(self, rows: Iterable[Measurement]) -> MeasuredRows:
@@ -185,12 +185,16 @@ class MeasuredRows(Sequence[Measurement]):
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
         bytes). The columns of a result table come first and last, where pandas prints them.
         ``launch`` numbers the launches from 0, in the order of their first rows.
+        ``arrival`` is the pattern of rows that have one, such as ``late:0``, without its delay.
         Training steps have ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s`` and
         ``samples_per_s`` as well.
         ``attrs["units"]`` maps columns to units.
         """
         table = frame(self.rows)
         table["launch"] = Coded.of(launch_name(row.run) for row in self.rows).codes.tolist()
+        arrivals = [_value(row, "arrival") for row in self.rows]
+        if any(arrivals):
+            table["arrival"] = arrivals
         steps = [row.step is not None for row in self.rows]
         if any(steps):
             table.loc[steps, "busbw_bytes_per_s"] = nan
@@ -277,7 +281,7 @@ class MeasuredRows(Sequence[Measurement]):
     def __str__(self) -> str:
         if not self.rows:
             return "no rows"
-        shown = texts(over_launches(self._together), _WIDTH)
+        shown = map(in_keywords, texts(over_launches(self._together), _WIDTH))
         return "\n".join([*shown, *self._remarks()])
 
     def _remarks(self) -> list[str]:
@@ -337,6 +341,13 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
     )
 
 
+def _value(row: Measurement, name: str) -> Any:
+    """The value by which `MeasuredRows.filter` chooses a row."""
+    if name == "arrival":
+        return row.window.pattern if row.window is not None else ""
+    return getattr(row, name)
+
+
 def _count(ranks: object) -> int:
     """A number of ranks. Raises Unsupported."""
     try:
@@ -394,6 +405,7 @@ def _best(winner: Winner, named: str) -> BestAlgorithm:
         dtype=row.dtype,
         op=row.op,
         root=row.root,
+        arrival=_value(row, "arrival"),
         across=row.across,
     )
 

@@ -31,8 +31,8 @@ class BestAlgorithm:
     ``ratio``: time of the second, ``next``, over the fastest one's; ``ratio_low``, ``ratio_high``:
     its 95 % interval. ``library_ratio``: the same of the library, None if it is the fastest.
     ``answer``: the algorithm that `MeasuredRows.answer` names for the range of this size; it is
-    another one only where the verdict is not ``fastest``. ``across``: what the times are, as in the
-    record; with ``arrival`` it names the pattern, and each pattern has lines of its own.
+    another one only where the verdict is not ``fastest``. ``arrival``: the pattern in which ranks
+    arrived, without its delay, such as ``late:0``. ``across``: what the times are (docs/record.md).
     """
 
     size: int
@@ -52,6 +52,7 @@ class BestAlgorithm:
     dtype: str
     op: str
     root: int | None
+    arrival: str
     across: str
 
 

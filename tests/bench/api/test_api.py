@@ -56,6 +56,7 @@ from collectives.schedule.passes import pipeline, reverse, then
 from collectives.schedule.schedule import Schedule, Step
 from reports.exports.formats import CsvLines
 from reports.readers.own_exports import to_parquet
+from reports.records.measurement import Window
 from tests.conftest import REPO, Mpi, Run, collectives_cli
 from tests.reports.runs import allreduce, changed, flat, records, timed, to_jsonl
 
@@ -673,6 +674,9 @@ def test_remedies_are_calls_and_keywords() -> None:
         {commands.get(str(name), str(name)): value for name, value in given.items()}, "run"
     )
     assert parse([*words, "--ranks", "4"], "allreduce").wait_quiet
+    lost = [structs.replace(one, skipped="late: use --sync barrier", time_s=None) for one in made]
+    shown = " ".join(str(MeasuredRows(lost)).split())
+    assert shown.count("late: use sync barrier") > 1 and "--sync" not in shown
     step = "(busbar step --ranks 2 --model toy --compute exp:5,1 --update ring,async)"
     assert in_keywords(step) == (
         '(busbar.step("toy", ranks=2, compute="exp:5,1", update=["ring", "async"]))'
@@ -751,20 +755,26 @@ def test_arrival_patterns_stay_apart() -> None:
     """Rule: rows under several arrival patterns, and of several roots, are never one line or cell.
 
     `best` and `compare` name what the times are in ``across``; so does each table of a notebook.
+    ``arrival`` is the pattern, which is the same at all sizes.
     """
     made = []
-    for across, ring, tree in (("operation", 1e-3, 2e-3), ("last arrival of ramp:9", 4e-3, 3e-3)):
+    for across, pattern, ring, tree in (
+        ("operation", "zero", 1e-3, 2e-3),
+        ("last arrival of ramp:9", "ramp", 4e-3, 3e-3),
+    ):
         for name, time in (("ring", ring), ("tree", tree)):
-            times = timed([time] * 9, across=across)
+            times = timed([time] * 9, across=across, window=Window(pattern=pattern))
             made += [allreduce(name, 2, 1 << 20, times, root=root) for root in (0, 1)]
     rows = MeasuredRows(flat(made))
     late = "last arrival of ramp:9"
-    wanted = {("operation", "ring"), (late, "tree")}
+    wanted = {("operation", "zero", "ring"), (late, "ramp", "tree")}
     best = rows.best()
-    assert len(best) == 4 and {(one.across, one.algorithm) for one in best} == wanted
+    assert len(best) == 4 and {(one.across, one.arrival, one.algorithm) for one in best} == wanted
     page = rows._repr_html_()
     assert page.count("<table>") == 4 and page.count(f"root 1, 2 ranks, {late}:") == 1
-    assert {one.across for one in rows.filter(across=late)} == {late}
+    assert {one.across for one in rows.filter(arrival="ramp")} == {late}
+    with pytest.raises(Unsupported, match="no arrival 'rmp'; did you mean ramp"):
+        rows.filter(arrival="rmp")
     compared = busbar.compare(rows, rows[::-1])
     assert len({(one.across, one.root, one.algorithm) for one in compared}) == len(compared) == 8
     over = [allreduce("ring", 2, 1 << 20, [1e-3] * 9, transport=name) for name in ("shm", "mpi")]
