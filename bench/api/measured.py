@@ -209,8 +209,9 @@ class MeasuredRows(Sequence[Measurement]):
         """Write the rows to a file as ``out`` of `busbar.run` does, by its ending.
 
         `busbar.load` of ``.jsonl``, ``.jsonl.gz`` and ``.json`` gives equal rows; ``.parquet`` and
-        ``.csv`` have less (docs/reports.md). The file has all of the rows or is as it was.
-        ``overwrite``: replace a file that has content.
+        ``.csv`` have less (docs/reports.md). The file has all of the rows or is as it was. Notes
+        are not written, such as that a run ended early. ``overwrite``: replace a file that has
+        content.
 
         Raises StoreError, also for such a file without ``overwrite``. Raises Unsupported for rows
         whose source lacks what records hold, such as raw times: other logs, CSV, most of Parquet.
