@@ -71,9 +71,9 @@ _ELSEWHERE = {
 }  # fmt: skip
 #: Options and commands that print or draw, and what there is in Python.
 NOT_RUN = {
-    "csv": 'give out="FILE.csv", or use rows.frame().to_csv()',
+    "csv": 'give out="FILE.csv", or use rows.save("FILE.csv")',
     "dry_run": "it prints a plan: use the command with --dry-run",
-    "json": 'give out="FILE.jsonl", or use rows.frame()',
+    "json": 'give out="FILE.jsonl", or use rows.save("FILE.jsonl")',
     "plot": "use rows.plot() or rows.figures()",
     "quiet": "it prints nothing as it is",
     "split": "each group has a file of its own: use the command with --out, and busbar.load",
