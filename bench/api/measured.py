@@ -142,7 +142,9 @@ class MeasuredRows(Sequence[Measurement]):
             for one in chosen if name not in ("size", "ranks") else ():
                 if not isinstance(one, str):
                     raise Unsupported(f"filter: {name} is a text or several, not {one!r}")
-                near = get_close_matches(one, known - {one}, 1, 0.7)
+                # `ring/ddp` of a step, and `chain:segments=4`, have further parts.
+                longer = sorted(name for name in known if name.startswith((f"{one}/", f"{one}:")))
+                near = longer[:1] or get_close_matches(one, known, 1, 0.7)
                 if name == "placement" and one not in PLACEMENT:
                     raise unknown(name, one, PLACEMENT, "filter")
                 if one not in known and near:

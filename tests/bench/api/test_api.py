@@ -328,6 +328,8 @@ def test_a_training_step_is_a_call(tmp_path: Path) -> None:
     assert [row.algorithm.partition("/")[0] for row in rows] == ["ring", "ps"]
     assert all(row.step and row.step.stragglers == {"0": 2.0, "1": 3.0} for row in rows)
     assert (rows.frame()["step_compute_s"] > 0).all() and "ring" in str(rows)
+    with pytest.raises(Unsupported, match="no algorithm 'ring'; did you mean ring/ddp"):
+        rows.filter(algorithm="ring")
     for options, said in (
         ({"model": "toyy"}, "toy"),
         ({"update": "rign"}, "did you mean ring?"),
