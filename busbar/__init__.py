@@ -31,7 +31,7 @@ _DOORS = {
     "Picked": "bench.api.machine:Picked",
     "Measurement": "reports.records.measurement:Measurement",
     "Schedule": "collectives.schedule.schedule:Schedule",
-    "Algorithm": "bench.api.calls:Algorithm",
+    "Algorithm": "bench.api.keywords:Algorithm",
     "Collective": "bench.api.keywords:Collective",
     "DataTypes": "bench.api.keywords:DataTypes",
     "Sizes": "bench.api.keywords:Sizes",

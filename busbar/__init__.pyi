@@ -1,7 +1,7 @@
-from bench.api.calls import Algorithm as Algorithm
 from bench.api.calls import verify as verify
 from bench.api.comparing import ComparedRow as ComparedRow
 from bench.api.comparing import compare as compare
+from bench.api.keywords import Algorithm as Algorithm
 from bench.api.keywords import Collective as Collective
 from bench.api.keywords import DataTypes as DataTypes
 from bench.api.keywords import Keywords as Keywords

@@ -228,6 +228,8 @@ class Parser(argparse.ArgumentParser):
             if not text and not isinstance(value, str):
                 raise Unsupported(f"{of or flag}: {name} has no items")
             if action.nargs == 0:
+                if value not in (True, False):
+                    raise Unsupported(f"{of or flag}: {name} is True or False, not {value!r}")
                 words += [flag] if value else []
             elif isinstance(action, argparse._AppendAction) or action.nargs == "+":
                 texts = map(str, each(value))
@@ -361,8 +363,6 @@ def _text(value: object) -> str:
     """An option's value as the text of a command line."""
     if isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, type):  # such as numpy.float32
-        return value.__name__
     return ",".join(map(str, each(value)))
 
 

@@ -34,9 +34,14 @@ KEYWORDS_HEAD = '''"""Options as keywords of `busbar.run` and `busbar.step`: ``m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
+
+from collectives.schedule.schedule import Schedule
+
+Algorithm = str | Callable[..., Schedule]
+"""A name as for ``-A``, or a function of a rank count like those in `collectives.algorithms`."""
 
 Sizes = int | str | Iterable[int | str]
 """Bytes, or texts such as ``"64K"``: one, several, or an array."""
@@ -51,11 +56,17 @@ Collective = Literal[
 '''
 _CLASS = '''
 
-class {name}(TypedDict, total=False):
+class {options_name}(TypedDict, total=False):
     """Every option that `busbar.{function}` takes beside its own parameters.
 
 {options}
     """
+
+{option_fields}
+
+
+class {name}({options_name}, total=False):
+    """Every keyword of `busbar.{function}` but ``{first}``, for functions that pass them on."""
 
 {fields}
 '''
@@ -115,9 +126,9 @@ def keywords() -> str:
     return "".join(
         [
             KEYWORDS_HEAD.format(collectives=collectives),
-            _keywords("Keywords", map(make_parser, names()), run, ("algorithm", *running.NOT_RUN)),
+            _keywords("", map(make_parser, names()), run, ("algorithm", *running.NOT_RUN)),
             _keywords(
-                "StepKeywords",
+                "Step",
                 [StepCommand.make_parser()],
                 running.step,
                 ("quiet", *running.NOT_STEP),
@@ -132,7 +143,10 @@ def _keywords(
     function: Callable[..., object],
     without: Sequence[str],
 ) -> str:
-    """The class of a function's keywords, without those that are its own parameters."""
+    """The classes of a function's keywords, without and with its own parameters.
+
+    ``name``: the beginning of the classes' names. ``without``: options that are no keywords.
+    """
     own = inspect.signature(inspect.unwrap(function)).parameters
     options: dict[str, tuple[argparse.Action, argparse.ArgumentParser]] = {}
     for parser in every:
@@ -147,8 +161,18 @@ def _keywords(
     }
     lines = [_help_line(keyword, *one) for keyword, one in known.items()]
     fields = [f"    {keyword}: {_type(keyword, action)}" for keyword, (action, _) in known.items()]
+    first, *others = own.values()
+    parameters = [
+        f"    {one.name}: {one.annotation}" for one in others if one.kind is one.KEYWORD_ONLY
+    ]
     return _CLASS.format(
-        name=name, function=function.__name__, options="\n".join(lines), fields="\n".join(fields)
+        name=f"{name}Keywords",
+        options_name=f"{name}OptionKeywords",
+        function=function.__name__,
+        first=first.name,
+        options="\n".join(lines),
+        option_fields="\n".join(fields),
+        fields="\n".join(parameters),
     )
 
 
@@ -168,7 +192,7 @@ _TYPES = {
     "RANK": 'int | Literal["all"]',
 }  # fmt: skip
 _OWN_TYPES = {
-    "arrival": "str | Sequence[str]", "datatype": "DataTypes", "segment": "int | str",
+    "arrival": "str | Path", "datatype": "DataTypes", "segment": "int | str",
     "gpus": "int | str | Sequence[int | str]",
 }  # fmt: skip
 

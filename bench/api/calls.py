@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
-from typing import ForwardRef, TypeVar, cast
+from typing import ForwardRef, SupportsIndex, TypeVar, cast
 
-from bench.api.keywords import Collective
+from bench.api.keywords import Algorithm, Collective, DataTypes
 from busbar.arguments import each
 from busbar.errors import BusbarError, ScheduleError, Unsupported
 from collectives.formats import own
@@ -21,9 +21,6 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.passes import named
 from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
-
-Algorithm = str | Callable[..., Schedule]
-"""A name as for ``-A``, or a function of a rank count like those in `collectives.algorithms`."""
 
 #: Names of parameters, where the command's option has another name.
 RENAMED: Mapping[str, str] = {"algorithm": "algorithms", "datatype": "dtype"}
@@ -144,6 +141,19 @@ def listed(chosen: Algorithm | Iterable[Algorithm]) -> list[Algorithm]:
     return items
 
 
+def type_names(chosen: DataTypes) -> list[str]:
+    """The names of element types. Raises Unsupported for Python's own, such as ``float``."""
+    names = []
+    for one in each(chosen):
+        if isinstance(one, type) and one.__module__ == "builtins":
+            raise Unsupported(
+                f"dtype: Python's {one.__name__} has no size; write a name, such as 'float' or"
+                " 'double', or numpy's type"
+            )
+        names.append(one.__name__ if isinstance(one, type) else str(one))
+    return names
+
+
 def function_name(function: Callable[..., Schedule], collective: str) -> str:
     """The name of an algorithm that is a function, for its rows.
 
@@ -177,7 +187,7 @@ def build(
     and Unsupported if the function makes none. An error of `busbar.errors` from the function itself
     is raised as it is.
     """
-    name, what = _name_of(function), spec(collective)
+    name, what = _name_of(function), spec(str(collective))
     try:
         parameters = inspect.signature(function).parameters
     except ValueError:  # a function in C
@@ -224,12 +234,12 @@ def verify(
     """
     if not callable(function):
         raise Unsupported(f"busbar.verify: a function of a rank count is proven, not {function!r}")
-    counts = [ranks] if isinstance(ranks, int) else list(ranks)
-    if not counts or not all(isinstance(n, int) and n > 0 for n in counts):
+    counts = list(each(ranks))
+    if not counts or not all(isinstance(n, SupportsIndex) and int(n) > 0 for n in counts):
         raise Unsupported(
             f"busbar.verify: ranks is a number of ranks from 1, or several: {ranks!r}"
         )
-    for count in counts:
+    for count in map(int, counts):
         if not 0 <= root < count:
             raise Unsupported(
                 f"busbar.verify: root {root} is not a rank; there are {count}, from 0"

@@ -29,7 +29,8 @@ class ComparedRow:
     difference was found and a side has one launch, or the interval reaches a factor of 2;
     ``untested`` for single figures. ``metric``: what ``base`` and ``new`` are, such as ``time`` or
     ``busbw``; ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over base; ``change_low``,
-    ``change_high``: its 95 % interval. ``p``: corrected for the number of rows.
+    ``change_high``: its 95 % interval. ``p``: corrected for the number of rows. ``across``: what
+    the times are, such as an arrival pattern's.
     """
 
     size: int | None
@@ -48,7 +49,9 @@ class ComparedRow:
     collective: str
     dtype: str
     op: str
+    root: int | None
     transport: str
+    across: str
 
 
 def compare(
@@ -119,5 +122,7 @@ def _line(c: Comparison) -> ComparedRow:
         collective=row.collective,
         dtype=row.dtype,
         op=row.op,
+        root=row.root,
         transport=row.transport,
+        across=row.across,
     )

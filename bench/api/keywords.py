@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, TypedDict
+
+from collectives.schedule.schedule import Schedule
+
+Algorithm = str | Callable[..., Schedule]
+"""A name as for ``-A``, or a function of a rank count like those in `collectives.algorithms`."""
 
 Sizes = int | str | Iterable[int | str]
 """Bytes, or texts such as ``"64K"``: one, several, or an array."""
@@ -19,7 +24,7 @@ Collective = Literal[
 """The collectives that `busbar.run` measures."""
 
 
-class Keywords(TypedDict, total=False):
+class OptionKeywords(TypedDict, total=False):
     """Every option that `busbar.run` takes beside its own parameters.
 
     - ``add_order``: over ipc, the order in which a pass adds the ranks' data. rotated (default):
@@ -116,7 +121,7 @@ class Keywords(TypedDict, total=False):
     add_order: Literal["rotated", "rank"] | None
     affinity: Literal["none", "core", "numa"] | None
     append: bool | None
-    arrival: str | Sequence[str] | None
+    arrival: str | Path | None
     average: Literal[0, 1, 2, 3] | None
     blocks: Literal["all", "16", "32", "64", "128", "256"] | None
     budget: float | str | None
@@ -172,7 +177,19 @@ class Keywords(TypedDict, total=False):
     warmup_iters: int | None
 
 
-class StepKeywords(TypedDict, total=False):
+class Keywords(OptionKeywords, total=False):
+    """Every keyword of `busbar.run` but ``collective``, for functions that pass them on."""
+
+    ranks: int | str | Sequence[int] | None
+    algorithms: Algorithm | Sequence[Algorithm] | None
+    sizes: Sizes | None
+    dtype: DataTypes | None
+    out: str | Path | Sequence[str | Path] | None
+    launcher: str | None
+    progress: bool | None
+
+
+class StepOptionKeywords(TypedDict, total=False):
     """Every option that `busbar.step` takes beside its own parameters.
 
     - ``affinity``: pin ranks to a core each, or to the cores of a NUMA node (default none)
@@ -253,3 +270,14 @@ class StepKeywords(TypedDict, total=False):
     transport: Literal["auto", "inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"] | None
     tuning: str | Path | None
     warmup_iters: int | None
+
+
+class StepKeywords(StepOptionKeywords, total=False):
+    """Every keyword of `busbar.step` but ``model``, for functions that pass them on."""
+
+    ranks: int | str | Sequence[int] | None
+    update: str | Sequence[str] | None
+    compute: str | None
+    out: str | Path | Sequence[str | Path] | None
+    launcher: str | None
+    progress: bool | None

@@ -68,7 +68,7 @@ class MachineMap:
             raise unknown("objective", objective, known)
         if not isinstance(k, int) or isinstance(k, bool) or k < 1:
             raise Unsupported(f"k is a number of GPUs from 1, not {k!r}")
-        if alternatives < 0:
+        if not isinstance(alternatives, int) or alternatives < 0:
             raise Unsupported(f"alternatives is a number of sets from 0, not {alternatives!r}")
         named = [exclude] if isinstance(exclude, (str, int)) else exclude
         with _in_python():

@@ -14,15 +14,15 @@ from math import nan
 from operator import attrgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from msgspec import structs
 
 from bench.api.remedies import in_keywords
 from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import each, unknown
-from busbar.errors import MissingFile, MissingLibrary, ReportError, Unsupported
-from busbar.files import FIGURE_FORMS, make_folder, write_all
+from busbar.errors import MissingFile, MissingLibrary, ReportError, StoreError, Unsupported
+from busbar.files import FIGURE_FORMS, has_content, make_folder, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
 from collectives.schedule.dtypes import canonical
 from reports.analysis.answer import answers, verdict
@@ -30,14 +30,15 @@ from reports.analysis.cautions import in_brief, warnings_of
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
 from reports.analysis.winners import Winner
+from reports.exports.store import save
 from reports.figures.every import every_figure
 from reports.figures.plot import figures
-from reports.readers.codec import with_steps
+from reports.readers.codec import with_details
 from reports.readers.frame import frame
 from reports.readers.reading import read_each
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT
-from reports.records.table import Coded, distinct, folded, launch_name
+from reports.records.table import COLUMNS, Coded, as_columns, distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
 from reports.tables.scaling import answer, best_lines, disturbance_lines
 from reports.tables.show import texts
@@ -45,11 +46,17 @@ from reports.tables.show import texts
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from bench.api.keywords import DataTypes
+
 _WIDTH = 100
 # The first and the last columns of a frame, around those of the record in their order: pandas
 # prints only these, four of each in 80 characters.
 _FIRST = ("algorithm", "size", "busbw", "time_s", "collective", "algbw")
 _LAST = ("op", "ranks", "placement", "wrong")
+# What the rows of a table in a notebook have in common.
+_TABLE = attrgetter("collective", "dtype", "op", "root", "ranks", "placement", "reading")
+# What records are read with, beside the facts of the run.
+_FIGURES = attrgetter(*(name for name in COLUMNS if name != "line"))
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
@@ -63,7 +70,7 @@ class MeasuredRows(Sequence[Measurement]):
     """
 
     def __init__(self, rows: Iterable[Measurement] = (), notes: Iterable[str] = ()) -> None:
-        self.rows = tuple(rows)
+        self.rows = tuple(_only_rows(rows))
         self.notes = tuple(map(in_keywords, notes))
 
     @overload
@@ -84,7 +91,7 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __add__(self, other: Iterable[Measurement]) -> MeasuredRows:
         """The rows of both, in this order; a launch that both have counts once."""
-        more = other if isinstance(other, MeasuredRows) else MeasuredRows(_only_rows(other))
+        more = other if isinstance(other, MeasuredRows) else MeasuredRows(other)
         return MeasuredRows(
             distinct((*self.rows, *more.rows)),
             dict.fromkeys((*self.notes, *more.notes)),
@@ -92,7 +99,8 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __radd__(self, other: Iterable[Measurement] | int) -> MeasuredRows:
         """The rows of both, also for ``sum(...)`` without a start, which begins with 0."""
-        return MeasuredRows(() if other == 0 else _only_rows(other)) + self
+        begins = isinstance(other, int) and other == 0
+        return MeasuredRows(() if begins else _only_rows(other)) + self
 
     def __eq__(self, other: object) -> bool:
         """True for the same rows in the same order; notes and files do not count."""
@@ -109,28 +117,40 @@ class MeasuredRows(Sequence[Measurement]):
         ranks: int | Sequence[int] | None = None,
         placement: str | Sequence[str] | None = None,
         transport: str | Sequence[str] | None = None,
-        dtype: str | Sequence[str] | None = None,
+        dtype: DataTypes | None = None,
         op: str | Sequence[str] | None = None,
+        arrival: str | Sequence[str] | None = None,
     ) -> MeasuredRows:
         """The rows with these values, one or several each: ``filter(size="64K", ranks=[2, 4])``.
 
-        Raises Unsupported for a size that is none, and for a name that no row has but nearly so.
+        Raises Unsupported for a value that no row can have, and for a name that no row has but
+        nearly so.
         """
+        from bench.api.calls import type_names  # loads slowly, and few programs filter
+
         sizes = None if size is None else [parse_size(str(one)) for one in each(size)]
-        counts = None if ranks is None else list(map(int, each(ranks)))
-        types = None if dtype is None else [canonical(str(one)) for one in each(dtype)]
+        counts = None if ranks is None else [_count(one) for one in each(ranks)]
+        types = None if dtype is None else list(map(canonical, type_names(dtype)))
         wanted = {
             "collective": collective, "algorithm": algorithm, "size": sizes, "ranks": counts,
             "placement": placement, "transport": transport, "dtype": types, "op": op,
+            "arrival": arrival,
         }  # fmt: skip
-        values = {name: set(each(one)) for name, one in wanted.items() if one is not None}
+        values = {name: list(each(one)) for name, one in wanted.items() if one is not None}
         for name, chosen in values.items():
-            known = {getattr(row, name) for row in self.rows}
-            for one in chosen - known:
-                if isinstance(one, str) and (near := get_close_matches(one, known, 1, 0.7)):
+            known = {_value(row, name) for row in self.rows}
+            for one in chosen if name not in ("size", "ranks") else ():
+                if not isinstance(one, str):
+                    raise Unsupported(f"filter: {name} is a text or several, not {one!r}")
+                # `ring/ddp` of a step, and `chain:segments=4`, have further parts.
+                longer = sorted(name for name in known if name.startswith((f"{one}/", f"{one}:")))
+                near = longer[:1] or get_close_matches(one, known, 1, 0.7)
+                if name == "placement" and one not in PLACEMENT:
+                    raise unknown(name, one, PLACEMENT, "filter")
+                if one not in known and near:
                     raise unknown(name, one, near, "filter")
         return self._part(
-            row for row in self.rows if all(getattr(row, n) in one for n, one in values.items())
+            row for row in self.rows if all(_value(row, n) in one for n, one in values.items())
         )
 
     def _part(self, rows: Iterable[Measurement]) -> MeasuredRows:
@@ -167,12 +187,16 @@ class MeasuredRows(Sequence[Measurement]):
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
         bytes). The columns of a result table come first and last, where pandas prints them.
         ``launch`` numbers the launches from 0, in the order of their first rows.
+        ``arrival`` is the pattern of rows that have one, such as ``late:0``, without its delay.
         Training steps have ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s`` and
         ``samples_per_s`` as well.
         ``attrs["units"]`` maps columns to units.
         """
         table = frame(self.rows)
         table["launch"] = Coded.of(launch_name(row.run) for row in self.rows).codes.tolist()
+        arrivals = [_value(row, "arrival") for row in self.rows]
+        if any(arrivals):
+            table["arrival"] = arrivals
         steps = [row.step is not None for row in self.rows]
         if any(steps):
             table.loc[steps, "busbw_bytes_per_s"] = nan
@@ -182,6 +206,32 @@ class MeasuredRows(Sequence[Measurement]):
         between = (name for name in table if name not in _FIRST + _LAST)
         ordered: DataFrame = table[[*_FIRST, *between, *_LAST]]
         return ordered
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the rows to a file as ``out`` of `busbar.run` does, by its ending.
+
+        `busbar.load` of ``.jsonl``, ``.jsonl.gz`` and ``.json`` gives equal rows; ``.parquet`` and
+        ``.csv`` have less (docs/reports.md). The file has all of the rows or is as it was. Notes
+        are not written, such as that a run ended early. ``overwrite``: replace a file that has
+        content.
+
+        Raises StoreError, also for such a file without ``overwrite``. Raises Unsupported for rows
+        whose source lacks what records hold, such as raw times: other logs, CSV, most of Parquet.
+        """
+        if not isinstance(path, (str, Path)):
+            raise Unsupported(f"save: path is a file, not {path!r}")
+        if not self.rows:
+            raise Unsupported("save: there are no rows")
+        for row, again in zip(self.rows, as_columns(self.rows), strict=True):
+            if _FIGURES(row) != _FIGURES(again):
+                raise Unsupported(
+                    f"save: {row.run.source} lacks what records hold, such as raw times; keep that"
+                    " file, or use rows.frame().to_csv"
+                )
+        target = Path(path)
+        if has_content(target) and not overwrite:
+            raise StoreError(f"{target}: has content already; overwrite=True replaces it")
+        save(target, self.rows)
 
     def best(self) -> ResultTable[BestAlgorithm]:
         """The fastest algorithm at each size, by the same procedure as `answer`.
@@ -209,7 +259,7 @@ class MeasuredRows(Sequence[Measurement]):
         form, and ReportError if there is nothing to plot.
         """
         if form not in FIGURE_FORMS:
-            raise unknown("form", form, FIGURE_FORMS)
+            raise unknown("form", str(form), FIGURE_FORMS)
         return every_figure(self.rows, [row for row in self.rows if row.step is not None], form)
 
     def plot(self, folder: str | Path = ".", form: str = "png") -> list[Path]:
@@ -217,6 +267,8 @@ class MeasuredRows(Sequence[Measurement]):
 
         Raises also StoreError.
         """
+        if not isinstance(folder, (str, Path)):
+            raise Unsupported(f"plot: folder is a path, not {folder!r}")
         drawn = self.figures(form)
         make_folder(Path(folder))
         paths = [Path(folder) / f"{name}.{form}" for name in drawn]
@@ -232,7 +284,7 @@ class MeasuredRows(Sequence[Measurement]):
     def __str__(self) -> str:
         if not self.rows:
             return "no rows"
-        shown = texts(over_launches(self._together), _WIDTH)
+        shown = map(in_keywords, texts(over_launches(self._together), _WIDTH))
         return "\n".join([*shown, *self._remarks()])
 
     def _remarks(self) -> list[str]:
@@ -244,7 +296,7 @@ class MeasuredRows(Sequence[Measurement]):
         if not self.rows:
             return "<p>no rows</p>"
         remarks = f"<pre>{escape(chr(10).join(self._remarks()))}</pre>"
-        groups = grouped(self.rows, attrgetter("collective", "dtype", "op", "ranks", "placement"))
+        groups = grouped(over_launches(self._together), _TABLE)
         return "".join([*map(_table, groups.values()), remarks, *self._drawn()])
 
     def _drawn(self) -> Iterator[str]:
@@ -271,7 +323,7 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
         raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
     files: list[str | Path] = []
     for path in paths:
-        if not isinstance(path, (str, Path, Iterable)):
+        if not isinstance(path, (str, Path, Iterable)) or hasattr(path, "read"):
             raise Unsupported(f"busbar.load reads files, not {path!r}")
         for one in each(path):
             # Iterating over a table or a dict gives its columns or keys, which are texts, too.
@@ -287,16 +339,32 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
     notes = dict.fromkeys(str(note) for one in readings for note in one.notes)
     both = zip(known, readings, strict=True)
     return MeasuredRows(
-        (row for path, one in both for row in with_steps(path, one.rows)),
+        (row for path, one in both for row in with_details(path, one.rows)),
         [*map(str, errors), *notes],
     )
+
+
+def _value(row: Measurement, name: str) -> Any:
+    """The value by which `MeasuredRows.filter` chooses a row."""
+    if name == "arrival":
+        return row.window.pattern if row.window is not None else ""
+    return getattr(row, name)
+
+
+def _count(ranks: object) -> int:
+    """A number of ranks. Raises Unsupported."""
+    try:
+        return int(ranks)  # type: ignore[call-overload,no-any-return]
+    except (TypeError, ValueError):
+        raise Unsupported(f"filter: ranks is a whole number or several, not {ranks!r}") from None
 
 
 def _only_rows(values: object) -> Iterator[Measurement]:
     """The values, which must be rows. Raises Unsupported."""
     for value in values if isinstance(values, Iterable) else [values]:
         if not isinstance(value, Measurement):
-            raise Unsupported(f"rows are added to rows, not a value of type {type(value).__name__}")
+            kind = type(value).__name__
+            raise Unsupported(f"MeasuredRows are made of rows, not of a value of type {kind}")
         yield value
 
 
@@ -340,6 +408,8 @@ def _best(winner: Winner, named: str) -> BestAlgorithm:
         dtype=row.dtype,
         op=row.op,
         root=row.root,
+        arrival=_value(row, "arrival"),
+        across=row.across,
     )
 
 
@@ -367,13 +437,21 @@ def _step_columns(rows: Sequence[Measurement]) -> dict[str, list[float]]:
 def _table(rows: Sequence[Measurement]) -> str:
     """An HTML table by size and algorithm. The fastest of a line is bold, wrong results are red."""
     first = rows[0]
-    names = list(dict.fromkeys(_name(row) for row in rows))
+    carried: dict[str, set[str]] = {}
+    for row in rows:
+        carried.setdefault(row.algorithm, set()).add(row.transport)
     lines: dict[int | None, dict[str, Measurement]] = {}
     for row in rows:
-        lines.setdefault(row.size, {})[_name(row)] = row
+        name = row.algorithm or "measured"
+        name += f" {row.transport}" if len(carried[row.algorithm]) > 1 else ""
+        lines.setdefault(row.nbytes, {})[name] = row
+    names = list(dict.fromkeys(name for line in lines.values() for name in line))
     words = (first.collective, PLACEMENT.get(first.placement, first.placement), first.dtype)
+    root = f"root {first.root}" if first.root is not None and first.root >= 0 else ""
     ranks = f", {format_count(first.ranks, 'rank')}" if first.ranks else ""
-    title = f"{' '.join(filter(None, (*words, first.op)))}{ranks}: busbw in GB/s, or the time"
+    reading = f", {first.reading}" if first.reading else ""
+    what = " ".join(filter(None, (*words, first.op, root)))
+    title = f"{what}{ranks}{reading}: busbw in GB/s, or the time"
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join(
         f"<tr><th>{format_size(size)}</th>"
@@ -383,10 +461,6 @@ def _table(rows: Sequence[Measurement]) -> str:
     caption = f'<caption style="white-space:nowrap;text-align:left">{escape(title)}</caption>'
     head = f"<thead><tr><th>size</th>{head}</tr></thead>"
     return f"<table>{caption}{head}<tbody>{body}</tbody></table>"
-
-
-def _name(row: Measurement) -> str:
-    return row.algorithm or "measured"
 
 
 def _cell(row: Measurement | None, line: Iterable[Measurement]) -> str:

@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import SupportsIndex
 
-from bench.api.calls import Algorithm, build, function_name, in_python, listed, python_names
-from bench.api.keywords import Sizes
+from bench.api.calls import build, function_name, in_python, listed, python_names
+from bench.api.keywords import Algorithm, Sizes
 from bench.api.results import ResultTable
+from busbar.arguments import each
 from busbar.errors import Unsupported
 from busbar.tables import Column, render_lines
 from busbar.units import (
@@ -102,9 +103,11 @@ def predict(
 
     Raises Unsupported for names, rank counts and files that cannot be used.
     """
-    what, nbytes = catalogue.spec(collective), _bytes(sizes, "busbar.predict")
+    what, nbytes = catalogue.spec(str(collective)), _bytes(sizes, "busbar.predict")
     if topology is not None and not isinstance(topology, (str, Path, Sequence)):
         raise Unsupported(f"busbar.predict: topology is a file or several, not {topology!r}")
+    if fit is not None and not isinstance(fit, (str, Path)):
+        raise Unsupported(f"busbar.predict: fit is a file, not {fit!r}")
     files = [topology] if isinstance(topology, (str, Path)) else topology
     count = _ranks(ranks, "busbar.predict")
     root = _root(root, count)
@@ -176,7 +179,7 @@ def simulate(
 
     Raises Unsupported for names, machines and rank counts that cannot be used.
     """
-    what, nbytes = catalogue.spec(collective), _bytes(sizes, "busbar.simulate")
+    what, nbytes = catalogue.spec(str(collective)), _bytes(sizes, "busbar.simulate")
     requested = None if ranks is None else _ranks(ranks, "busbar.simulate")
     network = build_network(str(machine), 8 if requested is None else requested)
     count = network.nranks if requested is None else requested
@@ -245,7 +248,7 @@ def _of_name(text: str, collective: str, root: int) -> Callable[[int], Schedule]
 
 
 def _bytes(sizes: Sizes, of: str) -> list[int]:
-    texts = str(sizes).split(",") if isinstance(sizes, (str, int)) else list(sizes)
+    texts = sizes.split(",") if isinstance(sizes, str) else list(each(sizes))
     if not 0 < len(texts) <= _MOST_SIZES:
         raise Unsupported(f"{of}: {len(texts)} sizes; from 1 to {_MOST_SIZES} are possible")
     try:

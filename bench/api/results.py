@@ -31,7 +31,8 @@ class BestAlgorithm:
     ``ratio``: time of the second, ``next``, over the fastest one's; ``ratio_low``, ``ratio_high``:
     its 95 % interval. ``library_ratio``: the same of the library, None if it is the fastest.
     ``answer``: the algorithm that `MeasuredRows.answer` names for the range of this size; it is
-    another one only where the verdict is not ``fastest``.
+    another one only where the verdict is not ``fastest``. ``arrival``: the pattern in which ranks
+    arrived, without its delay, such as ``late:0``. ``across``: what the times are (docs/record.md).
     """
 
     size: int
@@ -51,6 +52,8 @@ class BestAlgorithm:
     dtype: str
     op: str
     root: int | None
+    arrival: str
+    across: str
 
 
 L = TypeVar("L")
@@ -76,6 +79,10 @@ class ResultTable(Sequence[L], Generic[L]):
     def __len__(self) -> int:
         """The number of lines."""
         return len(self._lines)
+
+    def __eq__(self, other: object) -> bool:
+        """True for the same lines in the same order."""
+        return self._lines == other._lines if isinstance(other, ResultTable) else NotImplemented
 
     def frame(self) -> DataFrame:
         """The lines as a pandas DataFrame with a column for each field. Raises MissingLibrary.

@@ -10,21 +10,28 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from msgspec import structs
 
 from bench.api.calls import (
     RENAMED,
-    Algorithm,
     as_words,
     function_name,
     in_python,
     listed,
     python_names,
+    type_names,
     with_keywords,
 )
-from bench.api.keywords import Collective, DataTypes, Keywords, Sizes, StepKeywords
+from bench.api.keywords import (
+    Algorithm,
+    Collective,
+    DataTypes,
+    OptionKeywords,
+    Sizes,
+    StepOptionKeywords,
+)
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
 from bench.cli.ranks import core_ranks
@@ -64,9 +71,9 @@ _ELSEWHERE = {
 }  # fmt: skip
 #: Options and commands that print or draw, and what there is in Python.
 NOT_RUN = {
-    "csv": 'give out="FILE.csv", or use rows.frame().to_csv()',
+    "csv": 'give out="FILE.csv", or use rows.save("FILE.csv")',
     "dry_run": "it prints a plan: use the command with --dry-run",
-    "json": 'give out="FILE.jsonl", or use rows.frame()',
+    "json": 'give out="FILE.jsonl", or use rows.save("FILE.jsonl")',
     "plot": "use rows.plot() or rows.figures()",
     "quiet": "it prints nothing as it is",
     "split": "each group has a file of its own: use the command with --out, and busbar.load",
@@ -81,7 +88,7 @@ _ERRORS: Mapping[int, type[BusbarError]] = {
 }
 
 
-@with_keywords(Keywords)
+@with_keywords(OptionKeywords)
 def run(
     collective: Collective = "allreduce",
     *,
@@ -92,7 +99,7 @@ def run(
     out: str | Path | Sequence[str | Path] | None = None,
     launcher: str | None = None,
     progress: bool | None = None,
-    **options: Unpack[Keywords],
+    **options: Unpack[OptionKeywords],
 ) -> MeasuredRows:
     """Measure a collective. Returns the rows, and prints nothing.
 
@@ -130,7 +137,7 @@ def run(
     more: dict[str, object] = {
         name: one
         for name, one in options.items()
-        if one is not None or name not in Keywords.__annotations__
+        if one is not None or name not in OptionKeywords.__annotations__
     }
     named = {"algorithms": ("algorithm", algorithms), "dtype": ("datatype", dtype)}
     for name, (of_command, value) in {**named, "sizes": ("sizes", sizes)}.items():
@@ -138,6 +145,8 @@ def run(
             if more.get(of_command) is not None:
                 raise Unsupported(f"busbar.run: {name} excludes {of_command}; give one of them")
             more[of_command] = value
+    if more.get("datatype") is not None:
+        more["datatype"] = type_names(cast(DataTypes, more["datatype"]))
     chosen = [] if algorithms is None else listed(algorithms)
     functions = [one for one in chosen if callable(one)]
     if functions:
@@ -177,7 +186,7 @@ def run(
     return _measure(collective, several, argv_of, progress, parser, RENAMED)
 
 
-@with_keywords(StepKeywords)
+@with_keywords(StepOptionKeywords)
 def step(
     model: str | Path = "resnet50",
     *,
@@ -187,7 +196,7 @@ def step(
     out: str | Path | Sequence[str | Path] | None = None,
     launcher: str | None = None,
     progress: bool | None = None,
-    **options: Unpack[StepKeywords],
+    **options: Unpack[StepOptionKeywords],
 ) -> MeasuredRows:
     """Measure training steps of a model, as ``busbar step`` does, by one or more kinds of exchange.
 
@@ -226,9 +235,12 @@ def step(
 
 
 def _check_call(options: Mapping[str, object], progress: object, of: str) -> None:
-    """Raise Unsupported for ``budget`` beside ``iters``, and for ``progress`` that is no bool."""
+    """Raise Unsupported for ``budget`` beside ``iters``, and for values of a wrong type."""
     if not (progress is None or isinstance(progress, bool)):
         raise Unsupported(f"{of}: progress is True, False or None, not {progress!r}")
+    arrival = options.get("arrival")
+    if not (arrival is None or isinstance(arrival, (str, Path))):
+        raise Unsupported(f"{of}: arrival is one pattern, 'all' or a file, not {arrival!r}")
     if options.get("iters") is not None and options.get("budget") is not None:
         raise Unsupported(f"{of}: budget limits rows without iters; give one of them")
 
@@ -367,5 +379,5 @@ def _measure(
     return MeasuredRows(
         (structs.replace(row, run=runs[id(row.run)]) for row in measured),
         # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows.
-        [*measured.notes, *(note for note in notes if not is_in_brief(note))],
+        dict.fromkeys([*measured.notes, *(note for note in notes if not is_in_brief(note))]),
     )

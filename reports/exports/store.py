@@ -301,15 +301,30 @@ def _is_folder(target: str) -> bool:
     return target.endswith("/") or Path(target).is_dir()
 
 
-def _kind(path: Path) -> Callable[[Path, Earlier], Sink]:
+def _kind(path: Path, folder: str = ", or DIR/") -> Callable[[Path, Earlier], Sink]:
     for ending, kind in SINKS.items():
         if path.name.endswith(ending):
             return kind
     known = ", ".join(SINKS)
     page = "; from records busbar reports html makes the page" if path.suffix == ".html" else ""
     raise StoreError(
-        f"{path}: no format for {path.suffix or 'no ending'!r}; use one of {known}, or DIR/{page}"
+        f"{path}: no format for {path.suffix or 'no ending'!r}; use one of {known}{folder}{page}"
     )
+
+
+def save(path: Path, rows: Row) -> None:
+    """Write the rows of launches that are over to a file by its ending, completely or not at all.
+
+    Raises StoreError, also for a folder, a pipe and a device, and MissingLibrary.
+    """
+    check(path)
+    if special(path):
+        raise StoreError(f"{path}: is no regular file")
+    store = Store(_kind(path, "")(path, Earlier(rows)))
+    try:
+        store.add(())
+    finally:
+        store.close()
 
 
 def nccl_sink(path: Path, statistic: str) -> Sink:

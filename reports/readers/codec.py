@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain, groupby, repeat
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -25,8 +26,9 @@ from numpy.typing import NDArray
 
 from busbar.files import decoded
 from reports.readers import upgrade
+from reports.readers.own_exports import MAGIC
 from reports.readers.printable import printable_values
-from reports.readers.text import record_texts
+from reports.readers.text import read_bytes, record_files, record_texts
 from reports.records.measurement import (
     ENDED_EARLY,
     FORMAT,
@@ -38,7 +40,7 @@ from reports.records.measurement import (
     Run,
     Series,
 )
-from reports.records.table import SERIES, TAIL_FIELDS, Builder, measured, tail_columns
+from reports.records.table import COLUMNS, SERIES, TAIL_FIELDS, Builder, measured, tail_columns
 
 # Bytes to read at once: so few that all objects made from them fit into a core's cache.
 _BLOCK = 1 << 18
@@ -60,8 +62,6 @@ _ERRORS = (
 _BEGIN = b'{"format":%d,' % FORMAT
 # A line is cut between its head and its tail by bytes of equal number, which are replaced in place.
 _TIMES, _CUT, _SERIES = b',"times_s":', b'}\0\n {"~":  ', "~"
-# Text that may be unprintable: an escape, or a character beyond printable ASCII.
-_ODD = re.compile(r"\\[ubfnrt]|[^\n\r\t -~]")
 _UNPLAIN = re.compile(rb"[^ -~]")
 _REQUIRED = ("collective", "ranks", "size", "count", "root", "bus_factor")
 # Accepted ranges of times (seconds) and rates (per second). Values beyond would overflow in rates
@@ -107,6 +107,10 @@ _Tail: Any = msgspec.defstruct(
     frozen=True, gc=False, forbid_unknown_fields=True, rename={"times_s": _SERIES},
 )  # fmt: skip
 _NO_TAIL = _Tail()
+# The fields that `Measurements` lacks, and what tells records of one line number apart.
+_DETAILS = tuple(name for name in _FIELDS if name not in COLUMNS)
+_NO_DETAILS = {name: getattr(Record(), name) for name in _DETAILS}
+_SAME = attrgetter("collective", "algorithm", "transport", "ranks", "size", "placement", "times_s")
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 _LINE, _TAILS = msgspec.json.Decoder(Line), msgspec.json.Decoder(_Tail)
 
@@ -501,18 +505,34 @@ def measurements(text: str, strict: bool = True) -> list[Measurement]:
 
     If a line cannot be read, raises ValueError, or leaves the line out unless ``strict``.
     """
-    reader, rows = _Documents("<text>"), list[Measurement]()
-    odd = _ODD.search(text) is not None
-    for number, line in enumerate(text.split("\n"), 1):
+    return [measured(*one) for one in _records(text, strict)]
+
+
+def _records(text: str, strict: bool) -> Iterator[tuple[Record, Run, int]]:
+    """The records of JSON lines, or of a JSON list, with their runs and lines; see `measurements`.
+
+    The line of a record in a list is 0, as for `read_list`.
+    """
+    reader = _Documents("<text>")
+    # JSON has no plain control characters but DEL.
+    odd = not text.isascii() or "\\" in text or "\x7f" in text
+    lines: Iterable[tuple[int, object]] = enumerate(text.split("\n"), 1)
+    if text.lstrip().startswith("["):
+        with suppress(ValueError):
+            lines = ((0, document) for document in _parsed(text.encode("utf-8", "surrogatepass")))
+    for number, line in lines:
         try:
-            if line and not line.isspace():
+            document = line
+            if isinstance(line, str):
+                if not line or line.isspace():
+                    continue
                 document = _parsed(line.encode("utf-8", "surrogatepass"))
-                document = printable_values(document) if odd else document
-                rows += [measured(*one, number) for one in reader.read(number, document)]
+            document = printable_values(document) if odd else document
+            for record, run in reader.read(number, document):
+                yield record, run, number
         except _ERRORS as error:
             if strict:
                 raise ValueError(str(error)) from None
-    return rows
 
 
 def step_measurements(path: Path) -> list[Measurement]:
@@ -525,12 +545,28 @@ def step_measurements(path: Path) -> list[Measurement]:
 
 
 def with_steps(path: Path, rows: Sequence[Measurement]) -> Sequence[Measurement]:
-    """Rows of a file, with the `Step` of training steps, which has no columns."""
+    """Rows of a file, those of training steps `with_details`: a `Step` has no columns."""
     if not any(row.collective.startswith(STEP) for row in rows):
         return rows
-    steps = {_step_key(one): one.step for one in step_measurements(path)}
-    return [msgspec.structs.replace(row, step=steps.get(_step_key(row))) for row in rows]
+    return with_details(path, rows)
 
 
-def _step_key(row: Measurement) -> Hashable:
-    return row.collective, row.algorithm, row.transport, row.ranks, row.times_s
+def with_details(path: Path, rows: Sequence[Measurement]) -> Sequence[Measurement]:
+    """Rows of a file or run directory with the fields that have no columns (`_DETAILS`).
+
+    Only records in JSON have these fields. Raises ReportError if the file cannot be read again.
+    """
+    if not any(row.run.format == "busbar" for row in rows):
+        return rows
+    details: dict[Hashable, dict[str, Any]] = {}
+    with _uncollected():
+        for file in filter(Path.is_file, record_files(path)):  # a pipe cannot be read again
+            data = read_bytes(file)[0]
+            if data.startswith(MAGIC):
+                continue
+            for record, _, line in _records(decoded(data), strict=False):
+                fields = {name: getattr(record, name) for name in _DETAILS}
+                if fields != _NO_DETAILS:
+                    details[line, _SAME(record)] = fields
+        known = (details.get((row.line, _SAME(row)), {}) for row in rows)
+        return [msgspec.structs.replace(row, **more) for row, more in zip(rows, known, strict=True)]

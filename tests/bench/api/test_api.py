@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import inspect
+import io
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import re
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +27,7 @@ from msgspec import structs
 
 import busbar
 from bench.api import calls, running
-from bench.api.keywords import Collective, Keywords, StepKeywords
+from bench.api.keywords import Collective, OptionKeywords, StepOptionKeywords
 from bench.api.measured import MeasuredRows
 from bench.api.remedies import in_keywords
 from bench.launch import child, launch
@@ -54,9 +56,16 @@ from collectives.schedule.passes import pipeline, reverse, then
 from collectives.schedule.schedule import Schedule, Step
 from reports.exports.formats import CsvLines
 from reports.readers.own_exports import to_parquet
+from reports.records.measurement import Window
 from tests.conftest import REPO, Mpi, Run, collectives_cli
-from tests.reports.runs import allreduce, changed, flat, records, to_jsonl
+from tests.reports.runs import allreduce, changed, flat, records, timed, to_jsonl
 
+LOG = """\
+# nThread 1 nGpus 8 minBytes 65536 maxBytes 65536
+# Collective test starting: all_reduce_perf
+#  size  count   type  redop  root   time  algbw  busbw  #wrong   time  algbw  busbw  #wrong
+  65536  16384  float    sum    -1  28.50   2.30   4.02       0  28.10   2.33   4.08       0
+"""
 MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
 
 
@@ -90,8 +99,11 @@ def _chain(n: int, k: int) -> Schedule:
     return pipeline(_walk(n), k)
 
 
-def test_importing_it_is_instant(run: Run) -> None:
-    """Rule: `import busbar` loads nothing but itself; what it offers is listed."""
+def test_importing_it_is_instant(run: Run, tmp_path: Path) -> None:
+    """Rule: `import busbar` loads nothing but itself; what it offers is listed.
+
+    Rows are read, measured and printed without pandas, matplotlib and MPI.
+    """
     code = (
         "import __future__, sys; before = set(sys.modules); import busbar; "
         "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}), dir(busbar))"
@@ -99,6 +111,15 @@ def test_importing_it_is_instant(run: Run) -> None:
     done = run(sys.executable, "-c", code)
     listed = [*{*busbar.__all__, *ROOMS}, "__doc__", "__version__", "errors"]
     assert done.stdout == f"['busbar'] {sorted(listed)}\n", done
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(to_jsonl(records(["ring", "tree"], [2], [1024])))
+    code = (
+        f"import sys, busbar; print(busbar.load({str(path)!r}), file=sys.stderr); "
+        "busbar.run(ranks=1, sizes=8, iters=1, algorithms='ring', transport='inproc'); "
+        "print([name for name in ('pandas', 'matplotlib', 'mpi4py') if name in sys.modules])"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.stdout == "[]\n" and "next takes" in done.stderr, done
     with pytest.raises(AttributeError, match="no attribute 'runn'"):
         _ = busbar.runn
 
@@ -182,6 +203,14 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"progress": "no"}, "progress is True, False or None, not 'no'"),
         ("allreduce", {"iters": 5, "budget": 1}, "budget limits rows without iters"),
         ("allreduce", {"sizes": ["64Q"]}, "sizes: '64Q' is no size"),
+        (
+            "allreduce",
+            {"dtype": ["half", float]},
+            "dtype: Python's float has no size; write",
+        ),
+        ("allreduce", {"dtype": [np.float32, "flot"]}, "did you mean float?"),
+        ("allreduce", {"per_rank": "no"}, "per_rank is True or False, not 'no'"),
+        ("allreduce", {"arrival": ["zero", "ramp:5"]}, "arrival is one pattern, 'all' or a file"),
         ("allreduce", {"maxbytes": "1K"}, "minbytes 1 MiB is above maxbytes 1 KiB; give both"),
     ],
 )
@@ -196,12 +225,21 @@ def test_what_cannot_be_is_an_exception(
 
 
 def test_help_and_types_have_every_option() -> None:
-    """Rule: ``help(busbar.run)`` and editors get each keyword, its type, and what it is for."""
+    """Rule: ``help(busbar.run)`` and editors get each keyword, its type, and what it is for.
+
+    `busbar.Keywords` has all keywords with the same types, for a function that passes them on.
+    """
     hints = get_type_hints(busbar.run)
     assert hints["collective"] is Collective and hints["return"] is MeasuredRows
-    for function, keywords in ((busbar.run, Keywords), (busbar.step, StepKeywords)):
-        names = get_type_hints(keywords)
-        assert names.keys() <= inspect.signature(function).parameters.keys()
+    for function, every, options in (
+        (busbar.run, busbar.Keywords, OptionKeywords),
+        (busbar.step, busbar.StepKeywords, StepOptionKeywords),
+    ):
+        names = get_type_hints(options)
+        first, *others = inspect.signature(function).parameters
+        assert get_type_hints(every).keys() == set(others) and first not in names
+        hints = get_type_hints(function)
+        assert all(hints.get(name, kind) == kind for name, kind in get_type_hints(every).items())
         assert all(f"- ``{name}``: " in (function.__doc__ or "") for name in names)
     assert busbar.MeasuredRows is MeasuredRows and busbar.BusbarError is BusbarError
     for function in map(busbar.__getattr__, busbar.__all__):
@@ -228,7 +266,8 @@ def test_an_algorithm_is_proven_without_a_run() -> None:
         busbar.verify(_half, ranks=3)
     with pytest.raises(Unsupported, match="a function of a rank count is proven, not 'ring'"):
         busbar.verify("ring", ranks=2)  # type: ignore[arg-type]
-    for ranks in (0, [], "x"):
+    busbar.verify(_walk, ranks=np.arange(1, 3))  # type: ignore[arg-type]
+    for ranks in (0, [], "x", 2.5, None):
         with pytest.raises(Unsupported, match="a number of ranks from 1, or several"):
             busbar.verify(_walk, ranks=ranks)  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match="did you mean allreduce"):
@@ -289,6 +328,8 @@ def test_a_training_step_is_a_call(tmp_path: Path) -> None:
     assert [row.algorithm.partition("/")[0] for row in rows] == ["ring", "ps"]
     assert all(row.step and row.step.stragglers == {"0": 2.0, "1": 3.0} for row in rows)
     assert (rows.frame()["step_compute_s"] > 0).all() and "ring" in str(rows)
+    with pytest.raises(Unsupported, match="no algorithm 'ring'; did you mean ring/ddp"):
+        rows.filter(algorithm="ring")
     for options, said in (
         ({"model": "toyy"}, "toy"),
         ({"update": "rign"}, "did you mean ring?"),
@@ -389,6 +430,16 @@ def test_a_run_writes_several_files_and_says_what_to_doubt(tmp_path: Path) -> No
         busbar.load([])
 
 
+def test_an_algorithm_that_a_run_leaves_out_is_noted() -> None:
+    """Rule: the rows name what was asked for and not measured, once; without any it is an error."""
+    options: dict[str, Any] = {"threads": 2, "sizes": [8], "iters": 1, "placement": "out"}
+    rows = busbar.run(algorithms=["ring", "library"], launches=2, **options)
+    left_out = "left out: library, since threads of one process have none"
+    assert sum(note.startswith(left_out) for note in rows.notes) == 1 and left_out in str(rows)
+    with pytest.raises(Unsupported, match="nothing is left to run: library, since threads"):
+        busbar.run(algorithms="library", **options)
+
+
 def test_launches_of_several_counts_are_all_kept(tmp_path: Path) -> None:
     """Rule: rows of all counts and launches come back, and into the caller's file, replaced too."""
     out = tmp_path / "run.csv"
@@ -460,8 +511,66 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     assert len(busbar.load(tmp_path / "*.jsonl")) == len(busbar.load([str(path)])) == len(rows)
     plotted = rows.plot(tmp_path / "drawn", "svg")
     assert plotted and all(one.read_bytes().startswith(b"<?xml") for one in plotted)
-    with pytest.raises(Unsupported, match="no form 'foo'; there are: svg"):
-        rows.figures("foo")
+    for call, words in (
+        (lambda: rows.figures("foo"), "no form 'foo'; there are: svg"),
+        (lambda: rows.figures(None), "no form 'None'"),  # type: ignore[arg-type]
+        (lambda: rows.plot(5), "folder is a path, not 5"),  # type: ignore[arg-type]
+        (lambda: MeasuredRows("x.jsonl"), "not of a value of type str"),  # type: ignore[arg-type]
+        (lambda: busbar.load("x" * 5000), "File name too long"),
+    ):
+        with pytest.raises(BusbarError, match=words):
+            call()
+    with path.open() as file, pytest.raises(Unsupported, match="reads files, not <_io"):
+        busbar.load(file)
+
+
+def test_rows_are_saved_as_a_run_writes_them(tmp_path: Path) -> None:
+    """Rule: `save` writes records that `load` reads as equal rows, with all that `out` has of them.
+
+    A file with content is replaced only with ``overwrite``, and as a whole. Rows whose figures a
+    record does not hold are refused.
+    """
+    kept, path = tmp_path / "kept.jsonl", tmp_path / "saved.jsonl"
+    options: dict[str, Any] = {"ranks": 2, "transport": "inproc", "placement": "out", "iters": 6}
+    rows = busbar.run(
+        algorithms=["ring", "ps"], sizes=["1K", "2K"], sync="window", arrival="ramp:9", out=kept,
+        **options,
+    )  # fmt: skip
+    assert all(row.window and row.window.pattern == "ramp" for row in rows)
+    rows += busbar.run("broadcast", algorithms="chain:segments=4", sizes=["1K"], **options)
+    rows += busbar.step("toy", ranks=2, update="ring", iters=2, transport="inproc")
+    assert rows[4].parameters == {"segments": 4} and rows[5].step and rows[:4] == busbar.load(kept)
+    for name in ("saved.jsonl", "packed.jsonl.gz", "list.json"):
+        rows.save(tmp_path / name)
+        assert busbar.load(tmp_path / name) == rows and not busbar.load(tmp_path / name).notes
+    rows[:4].save(path, overwrite=True)
+    environment, *_ = kept.read_text().splitlines()
+    assert path.read_text().splitlines()[0] == environment.replace(',"ends":true', "")
+    for part in (rows.filter(algorithm="ps"), rows[1:4:2], rows[::-1], rows[-1:] + rows[:2]):
+        part.save(str(path), overwrite=True)
+        assert busbar.load(path) == part
+    rows[:2].save(tmp_path / "x.csv")
+    assert len(busbar.load(tmp_path / "x.csv")) == 2
+    before = path.read_bytes()
+    (tmp_path / "x.log").write_text(LOG)
+    log = busbar.load(tmp_path / "x.log")
+    for wrong, name, said in (
+        (rows, "saved.jsonl", "saved.jsonl: has content already; overwrite=True replaces it"),
+        (rows, "x.txt", "use one of .jsonl, .jsonl.gz, .csv, .json, .parquet$"),
+        (rows, "none/x.jsonl", "there is no folder"),
+        (rows, ".", "is a folder"),
+        (rows[:0], "y.jsonl", "there are no rows"),
+        (log, "y.jsonl", r"x\.log lacks what records hold, such as raw times"),
+        (rows + log, "y.csv", r"x\.log lacks"),
+        (busbar.load(tmp_path / "x.csv"), "y.jsonl", r"x\.csv lacks"),
+    ):
+        with pytest.raises(BusbarError, match=said):
+            wrong.save(tmp_path / name)
+    with pytest.raises(Unsupported, match="path is a file, not 5"):
+        rows.save(5)  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="no regular file"):
+        rows.save("/dev/null")
+    assert path.read_bytes() == before and not (tmp_path / "y.jsonl").exists()
 
 
 def test_a_launch_counts_once_however_often_it_is_read(run: Run, tmp_path: Path) -> None:
@@ -530,13 +639,23 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
         rows.filter(size="1Q")
     with pytest.raises(Unsupported, match="no algorithm 'rong'; did you mean ring"):
         rows.filter(algorithm=["tree", "rong"])
+    for wrong, said in (
+        ({"algorithm": 5}, "algorithm is a text or several, not 5"),
+        ({"algorithm": [["ring"]]}, r"not \['ring'\]"),
+        ({"ranks": "x"}, "ranks is a whole number or several, not 'x'"),
+        ({"placement": "out-of-place"}, "no placement 'out-of-place'; there are: out, in"),
+        ({"dtype": float}, "Python's float has no size"),
+    ):
+        with pytest.raises(Unsupported, match=said):
+            rows.filter(**wrong)  # type: ignore[arg-type]
+    assert rows.filter(dtype=np.float32) == rows.filter(dtype=["float", "half"]) == rows
     same = rows.filter(dtype="float32", ranks="2")  # type: ignore[arg-type]
     assert same == rows.filter(dtype="float", ranks=2) and len(same)
     nothing = rows.filter(algorithm="swing")
     assert str(nothing) == "no rows" and "no rows" in nothing._repr_html_() and not nothing.notes
     assert rows == busbar.load(path) == rows[:] and rows != chosen and rows != list(rows)
     for other in ([1], 5):
-        with pytest.raises(Unsupported, match="rows are added to rows, not a value of type int"):
+        with pytest.raises(Unsupported, match="are made of rows, not of a value of type int"):
             rows + other  # type: ignore[operator]
 
 
@@ -557,6 +676,9 @@ def test_remedies_are_calls_and_keywords() -> None:
         {commands.get(str(name), str(name)): value for name, value in given.items()}, "run"
     )
     assert parse([*words, "--ranks", "4"], "allreduce").wait_quiet
+    lost = [structs.replace(one, skipped="late: use --sync barrier", time_s=None) for one in made]
+    shown = " ".join(str(MeasuredRows(lost)).split())
+    assert shown.count("late: use sync barrier") > 1 and "--sync" not in shown
     step = "(busbar step --ranks 2 --model toy --compute exp:5,1 --update ring,async)"
     assert in_keywords(step) == (
         '(busbar.step("toy", ranks=2, compute="exp:5,1", update=["ring", "async"]))'
@@ -621,6 +743,7 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert "~tree" in shown and "cannot tell" in shown and "~: another may be as fast" in shown
     crowded = MeasuredRows(structs.replace(one, others_share=0.5) for one in rows).best()
     assert "other programs took up to 50 %" in str(crowded)
+    assert best == rows.best() != rows[:2].best() and best != list(best)
     assert repr(best) == shown and "~tree" in best._repr_html_()
     frame = best.frame()
     assert list(frame["algorithm"]) == [one.algorithm for one in best]
@@ -628,6 +751,36 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert frame.attrs["units"]["busbw"] == "GB/s"
     none = rows[-1:].best()
     assert len(none) == 0 == len(none.frame()) and "no answer" in str(none)
+
+
+def test_arrival_patterns_stay_apart() -> None:
+    """Rule: rows under several arrival patterns, and of several roots, are never one line or cell.
+
+    `best` and `compare` name what the times are in ``across``; so does each table of a notebook.
+    ``arrival`` is the pattern, which is the same at all sizes.
+    """
+    made = []
+    for across, pattern, ring, tree in (
+        ("operation", "zero", 1e-3, 2e-3),
+        ("last arrival of ramp:9", "ramp", 4e-3, 3e-3),
+    ):
+        for name, time in (("ring", ring), ("tree", tree)):
+            times = timed([time] * 9, across=across, window=Window(pattern=pattern))
+            made += [allreduce(name, 2, 1 << 20, times, root=root) for root in (0, 1)]
+    rows = MeasuredRows(flat(made))
+    late = "last arrival of ramp:9"
+    wanted = {("operation", "zero", "ring"), (late, "ramp", "tree")}
+    best = rows.best()
+    assert len(best) == 4 and {(one.across, one.arrival, one.algorithm) for one in best} == wanted
+    page = rows._repr_html_()
+    assert page.count("<table>") == 4 and page.count(f"root 1, 2 ranks, {late}:") == 1
+    assert {one.across for one in rows.filter(arrival="ramp")} == {late}
+    with pytest.raises(Unsupported, match="no arrival 'rmp'; did you mean ramp"):
+        rows.filter(arrival="rmp")
+    compared = busbar.compare(rows, rows[::-1])
+    assert len({(one.across, one.root, one.algorithm) for one in compared}) == len(compared) == 8
+    over = [allreduce("ring", 2, 1 << 20, [1e-3] * 9, transport=name) for name in ("shm", "mpi")]
+    assert "<th>ring shm</th><th>ring mpi</th>" in MeasuredRows(flat(over))._repr_html_()
 
 
 def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) -> None:
@@ -705,6 +858,9 @@ def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     for call, said in (
         (lambda: busbar.predict(ranks="4"), "ranks is one number"),  # type: ignore[arg-type]
         (lambda: busbar.predict(sizes=[]), "0 sizes"),
+        (lambda: busbar.predict(sizes=None), "'None' is no size"),  # type: ignore[arg-type]
+        (lambda: busbar.predict(fit=5), "fit is a file, not 5"),  # type: ignore[arg-type]
+        (lambda: busbar.predict(None), "no collective 'None'"),  # type: ignore[arg-type]
         (lambda: busbar.predict(sizes="1K,1Q"), "sizes: '1Q' is no size"),
         (lambda: busbar.predict(algorithms="rng"), "algorithms: allreduce: no algorithm 'rng'"),
         (lambda: busbar.predict(algorithms=[]), "algorithms has no items"),
@@ -743,8 +899,9 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     for k in (-1, 0, True, "two"):
         with pytest.raises(Unsupported, match=f"k is a number of GPUs from 1, not {k!r}"):
             busbar.pick(k, path)  # type: ignore[arg-type]
-    with pytest.raises(Unsupported, match="alternatives is a number of sets from 0, not -1"):
-        busbar.pick(2, path, alternatives=-1)
+    for number in (-1, "3"):
+        with pytest.raises(Unsupported, match=f"a number of sets from 0, not {number!r}"):
+            busbar.pick(2, path, alternatives=number)  # type: ignore[arg-type]
 
 
 class TestListening:
@@ -874,6 +1031,36 @@ def test_the_page_shows_what_a_user_gets(tmp_path: Path, monkeypatch: pytest.Mon
     page = str(REPO / "docs" / "python.md")
     result = doctest.testfile(page, module_relative=False, optionflags=flags)
     assert result.attempted > 15 and result.failed == 0
+
+
+def test_the_notebook_shows_what_is_printed_today() -> None:
+    """Rule: outputs stored in docs/notebook.ipynb that no measured row is in are those of today."""
+    pytest.importorskip("matplotlib")
+    cells = json.loads((REPO / "docs" / "notebook.ipynb").read_text())["cells"]
+    names: dict[str, Any] = {"busbar": busbar}
+    compared = 0
+    for source, outputs in (("".join(c["source"]), c.get("outputs", [])) for c in cells):
+        if not outputs or "rows" in source:
+            continue
+        *body, last = ast.parse(source).body
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(ast.Module(body, []), "cell", "exec"), names)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+            else:
+                value = exec(compile(ast.Module([last], []), "cell", "exec"), names)
+        for one in outputs:
+            shown, today = one.get("text"), printed.getvalue()
+            if shown is None:
+                shown, today = one["data"]["text/html"], value._repr_html_()
+            both = (
+                re.sub(r"<img [^>]*>|[^>\s]*/(?=nccl-tests\.log)", "", "".join(text))
+                for text in (shown, today)
+            )
+            assert next(both) == next(both)
+            compared += 1
+    assert compared > 3
 
 
 @pytest.mark.thorough
