@@ -232,7 +232,7 @@ def test_ranks_that_share_cores_are_told_above_the_table(tmp_path: Path) -> None
         argv = ("--ranks", str(ranks), *SMALL, "-A", "ring,tree", "--out", str(out))
         printed = good(on_threads("allreduce", *argv))
         remark = Load(ranks, cores).remark(ranks)
-        above = [line for line in printed.splitlines() if "share" in line]
+        above = [line for line in printed.splitlines() if "waiting for a core" in line]
         assert above == ([f"# {remark}"] * 2 if remark else [])  # of each of the two tables
         assert {row.ranks_per_core for row in read(out).rows} == {ranks / cores}
         assert not any(row.worksharing for row in read(out).rows)
