@@ -264,5 +264,5 @@ def _alike(t: Floats, ranks: Floats) -> Unstable | None:
     if r < 0:
         text = f"long and short iterations take turns (correlation of neighbours {r:.2f})"
         return Unstable("alike", text, -r)
-    text = f"neighbours are alike (correlation {r:.2f})"
+    text = f"successive iterations correlate ({r:.2f})"
     return Unstable("alike", text, r, relative_width(t))
