@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from busbar.errors import Unavailable, Unsupported
 from busbar.installation import extra
-from busbar.launchers import share_cores
+from busbar.launchers import local_size, share_cores
 
 #: MPI's thread levels, the lowest first.
 LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -102,13 +102,16 @@ def _polls(library: str) -> bool:
     return "MPICH" in library
 
 
-def remarks(level: ThreadLevel, library: str, shared: bool) -> list[str]:
+def remarks(
+    level: ThreadLevel, library: str, shared: bool, env: Mapping[str, str] = os.environ
+) -> list[str]:
     """The lines above a table: MPI's thread level, the reason for it, and a faster level if any.
 
-    ``shared``: True if ranks share cores.
+    ``shared``: True if ranks share cores. Without another rank on its host, as on emulated hosts, a
+    rank does not poll shared memory, and no level is faster.
     """
     lines = [f"MPI thread level {level.name}: {level.why}"]
-    if shared and _polls(library) and level.name != LEVELS[-1]:
+    if shared and _polls(library) and level.name != LEVELS[-1] and local_size(env) != 1:
         lines.append(
             f"ranks share cores: {OPTION} multiple makes MPICH's collectives many times as fast"
         )

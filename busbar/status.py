@@ -22,7 +22,7 @@ EARLY = "# ended early:"
 BY_SIGNAL, TOTAL_OVER = "interrupted by", "the time of --total is over"
 
 MEANING = {
-    GOOD: "all right",
+    GOOD: "nothing failed",
     FOUND: "a result was wrong, every row was skipped, a proof failed, a threshold was not kept,"
     " `check` or `doctor` has"
     " findings, `qualify` has a host that is not good, or a result file could not be kept",

@@ -14,6 +14,8 @@ __all__ = ["load"]
 def load(path: Path | str, ranks: int | None = None) -> DataFrame:
     """A log of nccl-tests, OSU, IMB or Busbar as a pandas DataFrame; see docs/logs.md.
 
+    `busbar.load` returns rows with the answer, warnings and plots instead, from several files.
+
     ``ranks``: rank count of a log that does not state it. Raises ``busbar.errors.ReportError``.
     """
     from reports.readers.reading import load as load_  # keeps `import reports` instant

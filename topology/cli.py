@@ -154,10 +154,12 @@ class CheckCommand(WordOptions, Command):
 
     json: bool = switch("--json  findings as JSON")
     gpus: int | None = option(
-        "--gpus N  fewer or more GPUs are a finding", parse=whole(0, "GPUs", 1 << 20)
+        "--gpus N  expected number of GPUs; another number is a finding",
+        parse=whole(0, "GPUs", 1 << 20),
     )
     nics: int | None = option(
-        "--nics N  fewer or more NICs are a finding", parse=whole(0, "NICs", 1 << 20)
+        "--nics N  expected number of NICs; another number is a finding",
+        parse=whole(0, "NICs", 1 << 20),
     )
     baseline: Path | None = option(
         "--baseline FILE  leave out the findings that an earlier check --json wrote to FILE, while"

@@ -50,9 +50,8 @@ class OptionKeywords(TypedDict, total=False):
     - ``counts``: elements from rank (row) to rank
     - ``cudagraph``: 0 is graph off, any other number graph on
     - ``datatype``: int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double,
-      f8e4m3, f8e5m2, all but the last two (default float)
-    - ``details``: of several rank counts: print the tables of every launch as well, not the map
-      and the closing sentences alone
+      f8e4m3, f8e5m2; all: without the last two (default float)
+    - ``details``: with several rank counts: also print every launch's tables
     - ``energy``: on GPUs: extend each row to 2 s, untimed, so that its energy can be measured
     - ``gpus``: the GPUs that a node's ranks take, in this order; pick: those that topology pick
       ranks first (default: by node-local rank)
@@ -75,7 +74,7 @@ class OptionKeywords(TypedDict, total=False):
     - ``maxbytes``: largest size (default 1G)
     - ``minbytes``: smallest size (default 1M)
     - ``mpi_threads``: thread level that MPI is started with (default: the lowest that the run
-      needs, and multiple where ranks of MPICH share cores)
+      needs, but multiple if MPICH's ranks share cores)
     - ``ngpus``: GPUs for each of nthreads threads: threads t x g, and an error where there is no
       GPU
     - ``nonblocking``: also measure MPI's non-blocking collective and its overlap with computation
@@ -212,7 +211,7 @@ class StepOptionKeywords(TypedDict, total=False):
     - ``iters``: iterations of a row, not ranks (default: until the median is within 2 % or the
       budget is spent)
     - ``mpi_threads``: thread level that MPI is started with (default: the lowest that the run
-      needs, and multiple where ranks of MPICH share cores)
+      needs, but multiple if MPICH's ranks share cores)
     - ``overlap``: exchange during the backward pass (default), or after it
     - ``overwrite``: replace the results in the files that are written; without append or this a
       file that has results is refused

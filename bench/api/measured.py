@@ -26,7 +26,7 @@ from busbar.files import FIGURE_FORMS, has_content, make_folder, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
 from collectives.schedule.dtypes import canonical
 from reports.analysis.answer import answers, verdict
-from reports.analysis.cautions import in_brief, warnings_of
+from reports.analysis.cautions import warnings_of
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
 from reports.analysis.winners import Winner
@@ -173,8 +173,7 @@ class MeasuredRows(Sequence[Measurement]):
         """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
         reasons = Counter(row.skipped for row in self.rows if row.skipped)
         skipped = [f"{format_count(n, 'row')} skipped: {why}" for why, n in reasons.items()]
-        brief, doubts = in_brief(self._together), warnings_of(self._together)
-        return list(dict.fromkeys(map(in_keywords, [*brief, *skipped, *doubts])))
+        return list(map(in_keywords, [*skipped, *warnings_of(self._together)]))
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:

@@ -365,7 +365,7 @@ class _JobOptions(CommandWords, _OutputOptions):
         " with a core a rank)",
         parse=lambda text: ceil(time_in("m", 1, _MOST_MINUTES)(text)),
     )
-    name: str | None = option("--name NAME  the job's (default: busbar-COMMAND)", parse=_name)
+    name: str | None = option("--name NAME  name of the job (default: busbar-COMMAND)", parse=_name)
 
     def checked(self) -> Self:
         """These options, with ``-g 1`` added to the benchmark if nodes have GPUs and it names none.

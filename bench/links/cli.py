@@ -53,8 +53,8 @@ class MeasureCommand(PairOptions, FileOptions, Command):
     """
 
     racks: bool = switch(
-        "--racks  also find which hosts share an uplink that is narrower than their links, by all"
-        " of them talking at once"
+        "--racks  also find which hosts share an uplink that is narrower than their links, by"
+        " messages between all hosts at once"
     )
     output: str | None = option("-o --output FILE  save as JSON that --from reads")
     json: bool = switch("--json  print that JSON instead of matrices")

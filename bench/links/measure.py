@@ -174,7 +174,7 @@ class PairOptions(OptionGroup):
     isolated: bool = switch(
         "--isolated  one pair at a time instead of as many disjoint pairs as there are CPUs for"
     )
-    bytes: int = option("--bytes N  a bandwidth message (default: 1M)", 1 << 20, _size)
+    bytes: int = option("--bytes N  size of a bandwidth message (default: 1M)", 1 << 20, _size)
     repetitions: int = option(
         "--repetitions N  windows timed (default: 30)", 30, whole(1, "windows", 100_000)
     )

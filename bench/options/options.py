@@ -137,7 +137,7 @@ class RunOptions(OptionGroup):
     )
     mpi_threads: str | None = option(
         f"{OPTION}  thread level that MPI is started with (default: the lowest that the run needs,"
-        " and multiple where ranks of MPICH share cores)",
+        " but multiple if MPICH's ranks share cores)",
         choices=LEVELS,
     )
     affinity: str = option(
@@ -451,13 +451,10 @@ class Options(RunOptions):
         "-J --output_file FILE.json  write nccl-tests' JSON after every row"
     )
     quiet: bool = switch(
-        "-q --quiet  print the closing sentences alone, with what disturbed the run; files and"
-        " standard error have all as ever"
+        "-q --quiet  print only the closing sentences and what disturbed the run; files and"
+        " standard error stay the same"
     )
-    details: bool = switch(
-        "--details  of several rank counts: print the tables of every launch as well, not the map"
-        " and the closing sentences alone"
-    )
+    details: bool = switch("--details  with several rank counts: also print every launch's tables")
     dry_run: bool = switch("--dry-run  print what would run, with its memory and bytes, and exit")
 
     @cached_property
@@ -676,7 +673,7 @@ class CollectiveOptions(Options):
         f"-o --op OP  {', '.join(OPS)}, all", "sum", completes=(*OPS, "all"), action=JoinLists
     )
     datatype: str = option(
-        f"-d --datatype TYPE  {', '.join((*DTYPES, *FLOAT8))}, all but the last two",
+        f"-d --datatype TYPE  {', '.join((*DTYPES, *FLOAT8))}; all: without the last two",
         "float",
         completes=(*DTYPES, *FLOAT8, "all"),
         action=JoinLists,

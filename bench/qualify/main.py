@@ -114,19 +114,20 @@ class QualifyCommand(Command):
         title="launches",
     )
     launcher_option: tuple[str, ...] = option(
-        "--launcher-option WORD  a word for the launcher, such as --launcher-option=--mpi=pmi2;"
+        "--launcher-option WORD  an option for the launcher, such as --launcher-option=--mpi=pmi2;"
         " repeatable",
         (),
         action="append",
     )
     ssh: str = option("--ssh PROGRAM  remote shell of --launcher ssh", "ssh")
     ranks_per_host: int | None = option(
-        "--ranks-per-host R  such as one a GPU (default: 2 on a host alone, else 1)",
+        "--ranks-per-host R  ranks on each host, such as one for each GPU (default: 2 for a host"
+        " alone, 1 in pairs)",
         parse=whole(1, "ranks", 1024),
     )
     transport: str = option("--transport NAME  what moves the bytes, as for a benchmark", "auto")
     bytes: int = option("--bytes N  vector of each measurement (default 1M)", 1 << 20, parse_size)
-    repeats: int = option("--repeats N  rates a launch and measure", 5, whole(1, "rates", 1000))
+    repeats: int = option("--repeats N  rates per launch and measure", 5, whole(1, "rates", 1000))
     deadline: float = option(
         "--deadline SECONDS|2m  time limit of a launch on two hosts",
         30.0,
@@ -155,7 +156,7 @@ class QualifyCommand(Command):
         f" {_LEAST_LAUNCHES:,} at least)",
         parse=whole(1, "launches", 10**7),
     )
-    seed: int = option("--seed N  of the choice of pairs", 1, whole(0, "as seed", 2**31))
+    seed: int = option("--seed N  seed of the choice of pairs", 1, whole(0, "as seed", 2**31))
     run_dir: Path | None = option(
         "-o --run-dir FOLDER  keep every launch here (default qualify-DATE-TIME)",
         alternatives="run",

@@ -516,7 +516,9 @@ class SelfcheckCommand(Command):
         (),
         lambda text: tuple(text.split(",")),
     )
-    seed: int | None = option("--seed N  of all orders", parse=at_least(0, "as seed", MOST_SEED))
+    seed: int | None = option(
+        "--seed N  seed of all orders", parse=at_least(0, "as seed", MOST_SEED)
+    )
 
     def run(self) -> int:
         """Return 0 if all checks pass, else 1."""

@@ -48,7 +48,9 @@ class TuneCommand(Command):
         "--ranks P,P…  rank counts to measure (default 2)", (2,), ranks(2)
     )
     transport: str = option("--transport NAMES  such as mpi,shm", "auto")
-    algorithm: str | None = option("-A --algorithm NAMES  default: all that serve the ranks")
+    algorithm: str | None = option(
+        "-A --algorithm NAMES  default: all that support the number of ranks"
+    )
     open_mpi: bool = switch("--open-mpi  also measure every algorithm of Open MPI")
     nccl: bool = switch("--nccl  also measure every algorithm and protocol of NCCL")
     budget: float | None = option(

@@ -198,14 +198,14 @@ def _times(
                 cells = (text(floor[i]) for i in part)
                 table.add_row("lower bound", *cells, end_section=True)
             for contender, row, best in zip(contenders, values, marks, strict=True):
-                cells = (text(row[i]) + ("*" if best[i] else " ") for i in part)
+                cells = (">" * bool(best[i]) + text(row[i]) for i in part)
                 table.add_row(contender.name, *cells)
             yield table
     if not marks.any():
         yield from ("nothing is moved at these sizes", "")
         return
     first = int(marks.any(axis=0).argmax())
-    line = f"* best: {contenders[int(times[:, first].argmin())].name}"
+    line = f"> best: {contenders[int(times[:, first].argmin())].name}"
     for cross in find_crossovers(collective, contenders, predictor, sizes):
         line += f"; from {format_size_argument(cross.size)} on {cross.better}"
     yield line

@@ -63,7 +63,8 @@ class SimulateCommand(ScheduleOptions, Command):
         "--sweep  simulate several rank counts (n) or sizes (b)", choices=("n", "b")
     )
     exact: bool = switch(
-        "--exact  exact times, however long that takes; else large cases may be off by up to 10 %"
+        "--exact  exact times, however long that takes; otherwise times of large cases may be wrong"
+        " by up to 10 %"
     )
     svg: Path | None = option("--svg FILE  draw link loads, or the sweep (.svg or .png)")
 

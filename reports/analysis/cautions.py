@@ -11,11 +11,11 @@ from typing import TypeVar
 from busbar.counters import MUCH, SHORTEST_S, taken
 from busbar.units import agreeing, format_count, format_part, format_size
 from reports.analysis.winners import is_disturbed, mostly_disturbed, tells_others
-from reports.records.cores import is_emulated, marked, oversubscription
-from reports.records.measurement import LIBRARY, Measurement, grouped, level_of
+from reports.records.cores import is_emulated, marked, per_core_text
+from reports.records.measurement import LIBRARY, Measurement, level_of
 from reports.records.metrics import TESTS, named
 from reports.statistics.quantities import BEYOND_LIMIT, limit_text, of_limit
-from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
+from reports.statistics.stability import FEWEST, MOST_CV, Kind, Unstable, unstable
 
 _One = TypeVar("_One")
 
@@ -38,18 +38,12 @@ ABOVE_IN_SHORT = {
 # Options as a record has them: it may come from anywhere, and its command is meant for a shell.
 _OPTIONS = re.compile(r"-[\w ,.:=+%-]{1,1000}", re.ASCII)
 _MOST = 1000  # rows that are tested: enough to judge a run, and half a second of work
-_SAID: Mapping[Kind, str] = {
-    "few": f"have fewer than {FEWEST} iterations: no interval is known (raise --budget or -n)",
-    "spread": "vary by more than 10 % (cv) from iteration to iteration",
-    "warm-up": "were not warm when the clock started",
-    "drift": "drift",
-    "modes": "have more than one mode",
-    "alike": "have iterations that resemble the one before",
-}
+_FEW = f"have fewer than {FEWEST} iterations: no interval is known (raise --budget or -n)"
+_VARY = f"vary by more than {100 * MOST_CV:.0f} % (cv) from iteration to iteration"
 _MATTERS = 0.05  # of a median: above the 2 % that measuring aims at, and above day-to-day changes
 _MOVED = f"may be off by more than {100 * _MATTERS:.0f} %"
 _POLLS = "MPICH waits without giving up its core"
-_IN_BRIEF = (_SAID["few"], _MOVED)
+_IN_BRIEF = (_FEW, _MOVED, _POLLS)
 # Causes first: drift causes autocorrelation; drift, autocorrelation and two modes widen intervals.
 _SHORT: Mapping[Kind, str] = {
     "warm-up": "warm-up not over",
@@ -60,21 +54,14 @@ _SHORT: Mapping[Kind, str] = {
 }
 
 
-def _reasons(row: Measurement) -> tuple[Unstable, ...]:
-    if row.times_s:
-        return unstable(row.times_s)
-    reason = spread(row.cv or 0.0)  # a log's own figure, as nccl-tests -I print it
-    return () if reason is None else (reason,)
-
-
 def _looked_at(items: Sequence[_One]) -> Sequence[_One]:
     return items if len(items) <= _MOST else [items[i * len(items) // _MOST] for i in range(_MOST)]
 
 
 def warnings_of(rows: Sequence[Measurement]) -> list[str]:
-    """Warnings about the rows of a run, wrong elements first.
+    """Warnings about the rows of a run, a line for each cause, wrong elements first.
 
-    What the statistics of iterations show is one line; its end is the worst row of the first kind.
+    What the iterations show is said in the sentences of `in_brief`, which end a run.
     """
     timed = [r for r in rows if r.time_s is not None]
     # Not for other benchmarks' tables: they never have raw times.
@@ -83,17 +70,12 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     wrong = sum(bool(r.wrong) for r in rows)
     who = f"{format_count(wrong, 'row')} {agreeing(wrong, 'have')}"
     texts = [f"{who} wrong elements"] if wrong else []
-    crowded = [r for r in timed if r.oversubscribed]
-    if crowded:
-        crowding = f"{oversubscription(crowded)}: times include waiting for a core"
-        texts.append(format_part(len(crowded), len(timed), "row", f"are {crowding}"))
-    if words := disturbed(timed):
-        texts.append(words)
+    texts += filter(None, [_causes(timed)])
     shared = sum(marked(r) != r.algorithm for r in timed)
     if shared:
         texts.append(
-            format_part(shared, len(timed), "row", "are of plans whose work any rank may have")
-            + " carried out: times need not be those of the algorithm that is named"
+            format_part(shared, len(timed), "row", "are of work that any rank may have carried")
+            + " out (*): measure them again to time the algorithm"
         )
     above = Counter(why_above(r, share_of_limit(r) or 0.0) for r in timed)
     for letter, why in WHY_ABOVE.items():
@@ -111,22 +93,16 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     if silent:
         texts.append(
             format_part(silent, len(timed), "row", "have no raw times: no interval is known")
+            + " (--out FILE.jsonl keeps them)"
         )
-    # A loop has one mean, however long it was.
-    judged = [r for r in timed if (r.times_s and r.timing != "loop") or r.cv is not None]
-    looked_at = _looked_at(judged)
-    every = len(judged)
-    reasons = [(row, reason) for row in looked_at for reason in _reasons(row)]
-    by_kind = grouped(reasons, lambda one: one[1].kind)
-    if few := len(by_kind.pop("few", ())):
-        texts.append(_of_judged(few, len(looked_at), every, _SAID["few"]))
-    kinds = [(by_kind[kind], words) for kind, words in _SAID.items() if kind in by_kind]
-    if kinds:
-        counts = [f"{len(mine)} {agreeing(len(mine), words)}" for mine, words in kinds[1:]]
-        first, words = kinds[0]
-        row, worst = max(first, key=lambda one: one[1].amount)
-        head = ", ".join([_of_judged(len(first), len(looked_at), every, words), *counts])
-        texts.append(f"{head}; most of all {named(row)}: {worst.text}")
+    texts += in_brief(timed)
+    # Logs may state a cv without raw times, as those of nccl-tests -I do.
+    stated = {r: r.cv for r in timed if not r.times_s and r.cv is not None}
+    vary = [r for r, cv in stated.items() if cv > MOST_CV]
+    if vary:
+        worst = max(vary, key=stated.__getitem__)
+        how = f"; worst: {named(worst)}, cv {100 * stated[worst]:.3g} %"
+        texts.append(format_part(len(vary), len(stated), "row", _VARY) + how)
     return texts
 
 
@@ -246,22 +222,29 @@ def _sizes_of(rows: Sequence[Measurement]) -> list[str]:
 def disturbance(rows: Sequence[Measurement]) -> str:
     """What a run noticed that may have changed its times, in one clause for its closing answer.
 
-    Other programs on the ranks' cores, unless `too_disturbed` says so, and ranks that shared cores;
-    empty if there was neither.
+    Ranks that shared cores, and other programs on the cores unless `too_disturbed` says so; empty
+    if there was neither.
     """
     timed = [r for r in rows if r.time_s is not None]
+    return _causes(timed, programs=not too_disturbed(timed))
+
+
+def _causes(timed: Sequence[Measurement], programs: bool = True) -> str:
+    """`disturbance` of rows with times; ``programs``: also of other programs."""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
-    causes = list(filter(None, [oversubscription(timed)]))
-    if shares and not too_disturbed(timed):
-        causes.append(f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}")
+    crowding = per_core_text([r.ranks_per_core for r in timed])
+    causes = [f"ranks share cores ({crowding})"] * bool(crowding)
+    if shares and programs:
+        remedy = "" if any(r.step for r in timed) else " (try --wait-quiet 10m)"
+        causes.append(f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}{remedy}")
     return f"times may be disturbed: {'; '.join(causes)}" if causes else ""
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:
-    """The warnings that matter for the printed medians of a run: at most two lines.
+    """What the iterations of a run show that matters for its medians: at most three lines.
 
-    Most of what `warnings_of` reports does not move the median. Here a row counts if its median may
-    be off by more than 5 % (`Unstable.shift`), or if that is unknown (fewer than 6 iterations).
+    A row counts if its median may be off by more than 5 % (`Unstable.shift`), or if that is unknown
+    (fewer than 6 iterations). A run prints these lines at its end; `warnings_of` has them too.
     Back-to-back rows (``loop``) are left out: they have one mean, which cannot be judged.
     """
     timed = [(named(r), r.times_s) for r in rows if r.times_s and r.timing != "loop"]
@@ -270,13 +253,13 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
     few = sum(one.kind == "few" for _, reasons in judged for one in reasons)
     moved = [(where, chief) for where, reasons in judged if (chief := _chief(reasons)) is not None]
     every = len(looked_at), len(timed)
-    lines = [_of_judged(few, *every, _SAID["few"])] if few else []
+    lines = [_of_judged(few, *every, _FEW)] if few else []
     if moved:
         kinds = Counter(one.kind for _, one in moved)
         causes = ", ".join(f"{_SHORT[kind]} {n}" for kind, n in kinds.most_common())
         where, worst = max(moved, key=lambda pair: pair[1].shift)
         head = _of_judged(len(moved), *every, _MOVED)
-        lines.append(f"{head} ({causes}); most of all {where}: {worst.text}")
+        lines.append(f"{head}; raise --budget ({causes}; worst: {where}, {worst.text})")
     return lines + _polling(rows)
 
 
@@ -287,15 +270,15 @@ def _polling(rows: Sequence[Measurement]) -> list[str]:
     if not beside:
         return []
     return [
-        f"{format_part(beside, len(mine), 'row', 'of library ran')} beside other programs at a"
-        f" thread level at which {_POLLS}: --mpi-threads multiple may be many times as fast there"
+        f"{format_part(beside, len(mine), 'row', 'of library ran')} beside other programs, and"
+        f" {_POLLS}: try --mpi-threads multiple"
     ]
 
 
 def is_in_brief(text: str) -> bool:
     """True for a line of `in_brief`, among the messages of a run."""
     # The verb may be of one row.
-    return any(words.partition(" ")[2] in text for words in (*_IN_BRIEF, f"at {_POLLS}"))
+    return any(words.partition(" ")[2] in text for words in _IN_BRIEF)
 
 
 def _chief(reasons: Sequence[Unstable]) -> Unstable | None:

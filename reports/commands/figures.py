@@ -54,7 +54,9 @@ class PlotCommand(MachineOptions, RunOptions, Command):
 class WarmupCommand(Command):
     """Verdicts on when rows became steady, and graphs of time against iteration."""
 
-    files: tuple[Path, ...] = option("RUN  our records (.jsonl)", nargs="+", completes=run_files)
+    files: tuple[Path, ...] = option(
+        "RUN  Busbar's records (.jsonl)", nargs="+", completes=run_files
+    )
     out: Path | None = option(
         "-o --out DIR  draw the graphs into this folder, created if it is missing"
     )

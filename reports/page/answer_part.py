@@ -46,7 +46,7 @@ def heading(rows: Sequence[Measurement]) -> str:
     words = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} collectives"
     if ranks:
         words += f" on {', '.join(map(str, ranks[:-1]))}{' and ' * (len(ranks) > 1)}"
-        words += head(ranks[-1], False)
+        words += head(ranks[-1])
     if machines:
         words += f", {', '.join(machines[:_NAMED])}{' and others' * (len(machines) > _NAMED)}"
     return words
@@ -131,7 +131,7 @@ def _map(thing: str, cells: Cells, places: Mapping[str, Look]) -> str:
     ``places``: the colour of each algorithm in the figures.
     """
     ranks = counts(cells)
-    crowded = {n for (_, n), winner in cells.items() if winner.row.oversubscribed}
+    crowded = sorted({n for (_, n), winner in cells.items() if winner.row.oversubscribed})
     lines, taken = [], decided(cells)
     for size in sorted({size for size, _ in cells}):
         won = [taken.get((size, n)) for n in ranks]
@@ -142,5 +142,5 @@ def _map(thing: str, cells: Cells, places: Mapping[str, Look]) -> str:
             ]
         )
     caption = f"The fastest of {thing}, by size and ranks, and what the next takes (95 %)"
-    caption += "; *: ranks share cores" if crowded else ""
-    return grid(caption, ["size", *(head(n, n in crowded) for n in ranks)], lines)
+    caption += f"; {', '.join(map(str, crowded))} ranks share cores" if crowded else ""
+    return grid(caption, ["size", *map(head, ranks)], lines)

@@ -80,13 +80,13 @@ def _matrix(m: Pairs) -> str:
             [
                 m.ids[a],
                 *(
-                    "" if c is None else f"{c[0]:.4g}{'*' if (a, b) in m.slow else ''}"
+                    "" if c is None else f"{'!' * ((a, b) in m.slow)}{c[0]:.4g}"
                     for b, c in enumerate(row)
                 ),
             ]
             for a, row in enumerate(cells)
         )
-        caption = f"{title} ({unit}); * slow for its class"
+        caption = f"{title} ({unit}); !: slow for its class"
         numbers = details("Numbers", table(caption, ["from / to", *m.ids], rows))
     return (
         f'<figure class="plot"><h3>{text(title)} ({text(unit)})</h3>'

@@ -13,7 +13,7 @@ skewness alone does not increase the dip, unlike Sarle's coefficient.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import erfc, exp, lgamma, sqrt
 from typing import Literal
 
@@ -171,13 +171,9 @@ def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
 
 def _spread(t: Floats) -> Unstable | None:
     mean = float(t.mean())
-    reason = spread(float(t.std()) / mean if mean > 0 else 0.0)
-    return reason and replace(reason, shift=relative_width(t))
-
-
-def spread(cv: float) -> Unstable | None:
-    """The reason ``spread`` for a standard deviation / mean above 10 %, otherwise None."""
-    return Unstable("spread", f"cv {100 * cv:.3g} %", cv) if cv > MOST_CV else None
+    cv = float(t.std()) / mean if mean > 0 else 0.0
+    text = f"cv {100 * cv:.3g} %"
+    return Unstable("spread", text, cv, relative_width(t)) if cv > MOST_CV else None
 
 
 def _warm_up(t: Floats) -> tuple[int, Unstable] | None:
@@ -268,5 +264,5 @@ def _alike(t: Floats, ranks: Floats) -> Unstable | None:
     if r < 0:
         text = f"long and short iterations take turns (correlation of neighbours {r:.2f})"
         return Unstable("alike", text, -r)
-    text = f"neighbours are alike (correlation {r:.2f}), which widens the interval"
+    text = f"successive iterations correlate ({r:.2f})"
     return Unstable("alike", text, r, relative_width(t))

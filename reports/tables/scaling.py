@@ -230,7 +230,7 @@ def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
             *wrap(f"the fastest of {thing}, by size and ranks", width),
             *wrap(f"{_figure(cells)}, and how many times as long the next takes (95 %)", width),
             *wrap(_KEY + _shared(crowded), width),
-            *_drawn(cells, {n: head(n, n in crowded) for n in counts(cells)}, width),
+            *_drawn(cells, {n: head(n) for n in counts(cells)}, width),
         ]
         for thing, cells in winners(rows).items()
         if len(counts(cells)) > 1
@@ -247,8 +247,11 @@ def _figure(cells: Cells) -> str:
 
 
 def _shared(crowded: Mapping[int, float | None]) -> str:
-    text = per_core_text(crowded.values())
-    return f"; *: oversubscribed ({text}), times include waiting for a core" if text else ""
+    if not crowded:
+        return ""
+    counted = ", ".join(map(str, sorted(crowded)))
+    which = f"{counted} ranks share cores ({per_core_text(crowded.values())})"
+    return f"; {which}: times include waiting for a core"
 
 
 def _drawn(cells: Cells, heads: Mapping[int, str], width: int) -> Iterator[str]:

@@ -90,7 +90,7 @@ def arrivals_table(rows: Sequence[Measurement]) -> list[str]:
                 ]
                 lines += ["#", f"# {' '.join(words)}, time from the last arrival"]
                 lines += [line for block in blocks for line in block]
-    return [*lines, "# *: the fastest, ~: another may be as fast (95 %)"] if lines else []
+    return [*lines, f"# {_KEY} (95 %)"] if lines else []
 
 
 def _block(rows: Sequence[Measurement], size: int) -> list[str]:
@@ -118,8 +118,8 @@ def _block(rows: Sequence[Measurement], size: int) -> list[str]:
 def _pattern_cell(by: Mapping[str, tuple[float, ...]], name: str) -> str:
     if name not in by:
         return "N/A"
-    mark = "" if name != _fastest(by) else "*" if _sure(by) else "~"
-    return format_seconds(median(by[name])) + (mark or " ")
+    mark = "" if name != _fastest(by) else ">" if _sure(by) else "~"
+    return mark + format_seconds(median(by[name]))
 
 
 def _fastest(by: Mapping[str, tuple[float, ...]]) -> str:

@@ -35,7 +35,7 @@ _HOST = {
 
 
 def text(topology: Topology) -> str:
-    """Return all measured matrices of the map; ``*`` marks pairs that are slow for their class.
+    """Return all measured matrices of the map; ``!`` marks pairs that are slow for their class.
 
     The last line says which share of the cores other programs took meanwhile. Empty if nothing was
     measured.
@@ -101,20 +101,20 @@ def _matrix(
     title, factor = _SHOWN[name]
     marked = {(entry.a, entry.b) for entry in slow_pairs}
     ids = ends(topology, cells)
-    rows = [["", *(f"{id} " for id in ids)]]
+    rows = [["", *ids]]
     for a in ids:
         row = [a]
         for b in ids:
             cell = cells.get((a, b))
-            mark = "*" if (a, b) in marked else " "
-            row.append("- " if cell is None else f"{two_decimals(cell.value * factor)}{mark}")
+            mark = "!" * ((a, b) in marked)
+            row.append("-" if cell is None else f"{mark}{two_decimals(cell.value * factor)}")
         rows.append(row)
     columns = (list(map(make_printable, column)) for column in zip(*rows, strict=True))
     lines = render_lines(
         ((head, "right" if at else "left", cells) for at, (head, *cells) in enumerate(columns)),
         gap=" ",
     )
-    return "\n".join([title, *(line.rstrip() for line in lines)]) + "\n"
+    return "\n".join([title, *lines]) + "\n"
 
 
 def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimate]) -> str:
@@ -153,7 +153,7 @@ def _slow(name: str, slow_pairs: tuple[Slow, ...]) -> str:
     _, factor = _SHOWN[name]
     unit = "us" if name == "latency" else "GB/s"
     lines = [
-        f"  * {entry.a} to {entry.b}: {_interval(entry.estimate, factor)} {unit}, "
+        f"  ! {entry.a} to {entry.b}: {_interval(entry.estimate, factor)} {unit}, "
         f"others of {entry.kind}: {two_decimals(entry.typical * factor)} {unit}"
         for entry in slow_pairs
     ]

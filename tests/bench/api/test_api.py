@@ -631,8 +631,8 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
         ("ring", 1024, 2),
         ("tree", 1024, 2),
     ]
-    assert any("waiting for a core" in one for one in rows.warnings)
-    assert not any("waiting for a core" in one for one in chosen.warnings + rows[:1].warnings)
+    assert any("share cores" in one for one in rows.warnings)
+    assert not any("share cores" in one for one in chosen.warnings + rows[:1].warnings)
     assert "2 rows skipped: no room" in rows.warnings and "2 skipped" in repr(rows)
     assert "skipped" not in repr(chosen) + "".join(chosen.warnings)
     with pytest.raises(Unsupported, match="'1Q' is no size"):
@@ -709,7 +709,7 @@ def test_rows_print_what_the_command_shows(run: Run, tmp_path: Path) -> None:
     path.write_bytes(to_jsonl(crowded))
     rows = busbar.load(path)
     shown = run(sys.executable, "-m", "reports", "show", str(path))
-    assert any("waiting for a core" in one for one in rows.warnings)
+    assert any("share cores" in one for one in rows.warnings)
     for line in (*rows.answer.splitlines(), *rows.warnings):
         assert line in str(rows) and line in shown.stdout + shown.stderr
 
