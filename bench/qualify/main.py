@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 from bench.launch.hostfile import from_file, from_words
@@ -56,7 +57,7 @@ from bench.qualify.task import Task
 from busbar.arguments import program, time_in, whole
 from busbar.commands import Command
 from busbar.errors import StoreError, Unsupported
-from busbar.files import check, write, write_all
+from busbar.files import check, write
 from busbar.host import core_share, hostname
 from busbar.launchers import launched
 from busbar.options import Self, option, switch
@@ -219,12 +220,12 @@ class QualifyCommand(Command):
             seconds = max(0.0, ended - datetime.fromisoformat(header.started).timestamp())
         across = across_racks(Evidence(header.cluster, header.limits, known))
         sentence = text.sentence(header.cluster, last.verdicts, across)
-        try:
-            write_result(folder, header, sentence, last.verdicts)
-            _write_records(folder, header, known)
-            self._write(header, last.verdicts, known, (seconds, ended), sentence)
-        finally:  # a file that cannot be written does not hide the verdicts
-            _print(header.cluster, last.verdicts, sentence)
+        unwritten = _each_written(
+            lambda: write_result(folder, header, sentence, last.verdicts),
+            lambda: _write_records(folder, header, known),
+            *self._writing(header, last.verdicts, known, (seconds, ended), sentence),
+        )
+        _print(header.cluster, last.verdicts, sentence)
         print_note(
             f"{format_count(len(known), 'launch')} in {format_duration(seconds)}, kept in {folder}"
         )
@@ -237,7 +238,12 @@ class QualifyCommand(Command):
                 f"next: --resume {folder} with --drain, --cordon, --exclude or --good FILE writes"
                 " what schedulers read, without a launch; docs/operations.md says where to look"
             )
-        return GOOD if all(one.state is State.GOOD for one in last.verdicts) else FOUND
+        for error in unwritten:
+            print_note(error)
+        if unwritten:
+            print_note(f"--resume {folder} with these options writes them again, without a launch")
+        good = all(one.state is State.GOOD for one in last.verdicts)
+        return GOOD if good and not unwritten else FOUND
 
     def _new(self) -> Campaign:
         """A new campaign from the options."""
@@ -315,17 +321,17 @@ class QualifyCommand(Command):
         files = (self.good, self.exclude, self.drain, self.cordon, self.metrics, self.page)
         return [path for path in files if path is not None]
 
-    def _write(
+    def _writing(
         self,
         header: Header,
         verdicts: Sequence[Verdict],
         known: Sequence[Observation],
         took: tuple[float, float],
         sentence: str,
-    ) -> None:
-        """Write the requested files, all or none; ``took``: seconds, and the time of the end.
+    ) -> Iterator[Callable[[], None]]:
+        """A function for each requested file, which writes it.
 
-        ``sentence``: the result, for the page.
+        ``took``: seconds, and the time of the end; ``sentence``: the result, for the page.
         """
         bad = [one.subject[0] for one in text.bad(verdicts)]
         contents: Sequence[tuple[Path | None, Callable[[], str | bytes]]] = (
@@ -336,8 +342,24 @@ class QualifyCommand(Command):
             (self.cordon, lambda: text.cordon_script(verdicts)),
             (self.metrics, lambda: text.metrics(verdicts, *took)),
         )
-        wanted = [(path, make()) for path, make in contents if path is not None]
-        write_all((path, data.encode() if isinstance(data, str) else data) for path, data in wanted)
+        for path, make in contents:
+            if path is not None:
+                data = make()
+                yield partial(write, path, data.encode() if isinstance(data, str) else data)
+
+
+def _each_written(*writing: Callable[[], None]) -> list[str]:
+    """Call all of these functions, each of which writes a file; returns the errors as text.
+
+    A file that cannot be written hides no verdict and no other file.
+    """
+    errors = []
+    for one in writing:
+        try:
+            one()
+        except StoreError as error:
+            errors.append(str(error))
+    return errors
 
 
 _SETTLED = (

@@ -28,6 +28,7 @@ from bench.qualify.model import Decision, Ending, Launch, Observation, Stage
 from bench.qualify.store import FILE, RESULT
 from busbar.cli import main as busbar_main
 from busbar.errors import BusbarError, ReportError, StoreError, Unsupported
+from busbar.files import write
 from busbar.status import FOUND, GOOD
 from reports.readers.reading import read
 from tests.conftest import is_running, wait_until
@@ -427,18 +428,28 @@ def test_a_launcher_that_starts_nothing_accuses_no_host(
 
 
 @pytest.mark.usefixtures("launched")
-def test_a_file_that_cannot_be_written_does_not_hide_the_verdicts(
+def test_a_file_that_cannot_be_written_hides_no_verdict_and_no_other_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: after hours of launches a full disk costs a file, not the answer."""
+    """Rule: a full disk costs a file, not the answer, nor the other files; the status is 1."""
 
     def full(path: Path, data: bytes) -> None:
-        raise StoreError(f"{path}: cannot be written: No space left on device")
+        if path.name in ("records.jsonl", "good"):
+            raise StoreError(f"{path}: cannot be written: No space left on device")
+        write(path, data)
 
     monkeypatch.setattr(main, "write", full)
-    with pytest.raises(StoreError, match=r"records.jsonl: cannot be written"):
-        _command().run()
-    assert capsys.readouterr().out.splitlines()[-1] == "all 6 hosts are good"
+    files = ("--good", "good", "--drain", "drain.sh", "--metrics", "m.prom", "--page", "p.html")
+    assert _command(*files).run() == FOUND
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "all 6 hosts are good"
+    assert re.findall(r"(\S+): cannot be written", err) == ["run/records.jsonl", "good"]
+    assert "--resume run with these options writes them again" in err
+    assert [Path(name).exists() for name in files[1::2]] == [False, True, True, True]
+    monkeypatch.setattr(main, "write", write)
+    resumed = ["--resume", "run", *files]
+    assert QualifyCommand.parse(resumed, QualifyCommand.make_parser()).run() == GOOD
+    assert Path("good").exists() and Path("run/records.jsonl").exists()
 
 
 def test_a_campaign_is_not_started_in_a_slurm_job_without_its_hosts(
