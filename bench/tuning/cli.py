@@ -19,8 +19,8 @@ from bench.tuning.launches import Course, Launch, effort, launches_within, plan,
 from bench.tuning.libraries import rules_file, tuner_file
 from busbar.arguments import Parser, time_in, unknown
 from busbar.commands import Command
-from busbar.errors import Unsupported
-from busbar.files import has_content, special, write
+from busbar.errors import StoreError, Unsupported
+from busbar.files import has_content, make_folder, special, write
 from busbar.launchers import launched
 from busbar.options import Self, option, switch
 from busbar.status import BY_SIGNAL, FOUND, GOOD
@@ -84,6 +84,10 @@ class TuneCommand(Command):
     )
     dry_run: bool = switch("--dry-run  print the runs and how long they may take, and end")
     out: Path = option("--out FILE  write the choices here, as JSON", TUNING)
+    overwrite: bool = switch(
+        "--overwrite  replace the choices in --out and the records beside it; without, nothing is"
+        " measured where there are some"
+    )
     open_mpi_rules: Path | None = option(
         "--open-mpi-rules FILE  also write Open MPI's coll_tuned_dynamic_rules_filename"
     )
@@ -257,13 +261,24 @@ def _measure(options: TuneCommand) -> Measuring:
     """Do all runs, or as many as the time and the user allow."""
     runs = _planned(options)
     folder = options.out.with_name(options.out.name + ".records")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Unsupported(f"{folder}: {error.strerror}") from None
+    _make_empty(folder, options)
     course = _course(options, runs)
     course.announce()
     return _all(runs, folder, options.launcher, course)
+
+
+def _make_empty(folder: Path, options: TuneCommand) -> None:
+    """Make the folder of the records. Raises StoreError if there are choices or records already."""
+    records = sorted(folder.glob("*.jsonl"))
+    if not options.overwrite:
+        replaced = "--overwrite replaces both, and --out FILE names another"
+        if has_content(options.out) and not special(options.out):
+            raise StoreError(f"{options.out}: has choices already; {replaced}")
+        if any(map(has_rows, records)):
+            raise StoreError(f"{folder}: has records already; --from decides on them; {replaced}")
+    make_folder(folder)
+    for path in records:
+        path.unlink()
 
 
 def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Course) -> Measuring:
@@ -288,7 +303,7 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
             if has_rows(path):  # finished rows are valid
                 paths[path] = None
             if not paths:
-                raise
+                raise Interrupted(end.exit_status - 128) from None  # there is nothing to decide on
             interrupted = end.exit_status - 128
             break
     if not paths:
