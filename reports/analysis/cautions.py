@@ -147,15 +147,20 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
     if not mostly_disturbed(timed):
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
-    command = command_of(timed, without="--wait-quiet")
-    if command and timed[0].step is None:
-        command += " --wait-quiet 10m"
+    compares = use_of(timed) == _TO_COMPARE and timed[0].step is None
+    command = command_of(timed, without="--order" if compares else "--wait-quiet")
     how = f": {command}" if command else " while nothing else runs"
+    if command and timed[0].step is None:
+        how += f" --launches {_LAUNCHES}" if compares else " --wait-quiet 10m"
     return (
         f"too disturbed to {use_of(timed)}: {taken(max(shares))} in {len(shares)} of"
-        f" {_long_enough(timed)}, which may have moved all iterations of a row, so no"
-        f" interval shows it; repeat the run{how}"
+        f" {_long_enough(timed)}, which may have moved all iterations of a row, so the"
+        f" interval of one launch does not show it; repeat the run{how}"
     )
+
+
+_TO_COMPARE = "compare algorithms"
+_LAUNCHES = 3  # the fewest whose interval is of use
 
 
 def use_of(rows: Sequence[Measurement]) -> str:
@@ -165,7 +170,7 @@ def use_of(rows: Sequence[Measurement]) -> str:
     themselves.
     """
     compared = {(r.algorithm, r.transport) for r in rows if r.collective not in TESTS}
-    return "compare algorithms" if len(compared) > 1 else "rely on these figures"
+    return _TO_COMPARE if len(compared) > 1 else "rely on these figures"
 
 
 def command_of(rows: Sequence[Measurement], without: str = "") -> str:

@@ -329,8 +329,9 @@ def test_a_disturbed_run_says_first_that_it_is_to_be_repeated() -> None:
     said = " ".join(line.strip() for line in answer(every, 78)[:5])
     assert said.startswith(
         "too disturbed to compare algorithms: other programs took up to 91 % of all cores in 4 of 4"
-        " rows, which may have moved all iterations of a row, so no interval shows it; repeat the"
-        " run: busbar allreduce --ranks 2 -A ring,tree -b 1K -e 2K --placement out --wait-quiet 10m"
+        " rows, which may have moved all iterations of a row, so the interval of one launch does"
+        " not show it; repeat the run: busbar allreduce --ranks 2 -A ring,tree -b 1K -e 2K"
+        " --placement out --launches 3"
     ), said
     assert conclusions(every)[0].startswith("too disturbed") and disturbance(every) == ""
     assert "too disturbed" in lead(every) and "Too disturbed" in answer_part(every)
