@@ -11,7 +11,7 @@ import pytest
 
 from busbar.errors import Unavailable
 from collectives.execution.gpu import device as drivers
-from collectives.execution.gpu.device import Compiler, Driver, GpuDevice
+from collectives.execution.gpu.device import Compiler, Driver, GpuDevice, Heap
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld, run
 from tests.gpu_runtime import Nvrtc
@@ -130,3 +130,24 @@ def test_differing_elements_are_counted() -> None:
             assert int(count.host()[0]) - before == len(wrong)
 
     alone(body)
+
+
+def test_two_threads_may_free_what_was_released() -> None:
+    """Rule: each piece of memory is freed once, also if another rank's thread frees meanwhile."""
+
+    class Taken(list[int]):
+        """A list whose last item another thread takes after its length was read."""
+
+        def pop(self, *_: object) -> int:
+            if len(self) == 1:
+                self.clear()
+            return super().pop()
+
+    heap = Heap()
+    heap._released = Taken()
+    owners = [heap.hold(address) for address in (1, 2, 3)]
+    owners.clear()
+    freed = list[int]()
+    for _ in range(2):
+        heap.sweep(freed.append)
+        assert len(freed) == len(set(freed)) == 2

@@ -90,9 +90,13 @@ class Heap:
         return held
 
     def sweep(self, free: Callable[[int], None]) -> None:
-        """Free all released memory."""
-        while self._released:
-            free(self._released.pop())
+        """Free all released memory. Ranks that are threads may do so at the same time."""
+        for _ in range(len(self._released)):
+            try:
+                address = self._released.pop()
+            except IndexError:  # another thread has taken it
+                return
+            free(address)
 
 
 @cache
