@@ -166,15 +166,28 @@ class CheckCommand(WordOptions, Command):
         " their evidence is the same"
     )
 
+    like: str | None = option(
+        "--like FILE  also find what is unlike another machine of this model; FILE is its map"
+        " (busbar topology --json > FILE) or its nvidia-smi topo -m"
+    )
+
     def run(self) -> int:
         """Print the findings."""
-        from topology.diagnostics import check, driver_down, miscounted, read_baseline
+        from topology.diagnostics import (
+            check,
+            differences,
+            driver_down,
+            miscounted,
+            read_baseline,
+        )
 
         known = read_baseline(self.baseline) if self.baseline is not None else []
         topology, notes = _gather(self)
         from topology.views import terminal
 
         more = miscounted(topology, self.gpus, self.nics)
+        if self.like is not None:
+            more += differences(topology, gather([self.like])[0])
         if not (self.files or self.words):
             more += driver_down(topology, [*Path("/dev").glob("nvidia*")], notes)
         every = check(topology, more)

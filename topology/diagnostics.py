@@ -18,7 +18,7 @@ from busbar.errors import Unsupported
 from busbar.files import read_text
 from busbar.units import format_count, format_frequency
 from topology.model.rates import pcie, published
-from topology.model.topology import Device, Kind, Level, LinkKind, Topology
+from topology.model.topology import ALIKE_FACTS, Device, Kind, Level, LinkKind, Topology
 
 Key = tuple[str, tuple[str, ...], str]
 """Code, subjects and evidence of a finding."""
@@ -848,6 +848,84 @@ def check(topology: Topology, more: Iterable[Finding] = ()) -> tuple[Finding, ..
     rules = (*GPU_RULES, *LINK_RULES, *PEER_RULES, contradictions)
     findings = [*more, *(finding for rule in rules for finding in rule(topology))]
     return tuple(sorted(findings, key=lambda f: (-f.harm, f.code, f.subjects)))
+
+
+#: Kinds of devices that nodes of one model have alike.
+_ALIKE = (Kind.PACKAGE, Kind.NUMA, Kind.SWITCH, Kind.GPU, Kind.NIC)
+#: Facts that they have alike besides those of a fingerprint.
+_SETTINGS = (
+    "driver_version", "vbios", "memory_kb", "clock_memory_max_hz", "clock_sm_max_hz",
+    "clock_memory_app_hz", "clock_sm_app_hz", "power_limit_w", "net_rate",
+)  # fmt: skip
+
+
+def differences(topology: Topology, other: Topology) -> list[Finding]:
+    """Find what a machine has unlike another of its model: devices, their facts, their links.
+
+    Devices are matched by bus id if both maps have one for each of a kind, else by id. Only facts
+    and relations that both maps have are compared, so maps of equal sources show the most.
+    """
+    missing, more, facts, links = (list[tuple[str, str]]() for _ in range(4))
+    partners: dict[str, str] = {}
+    for kind in _ALIKE:
+        devices = topology.of(kind), other.of(kind)
+        if kind not in (Kind.GPU, Kind.NIC) and not all(devices):
+            continue  # a source that does not know the kind
+        here, there = _matched(*devices)
+        missing += [(one.id, one.name or kind.value) for at, one in there.items() if at not in here]
+        more += [(one.id, one.name or kind.value) for at, one in here.items() if at not in there]
+        for at in here.keys() & there.keys():
+            partners[here[at].id] = there[at].id
+            facts += _unlike_facts(here[at].id, here[at], there[at])
+    facts += _unlike_facts("machine", topology, other)
+    ids = [one.id for one in topology.endpoints if one.id in partners]
+    cells = topology.matrix(ids), other.matrix([partners[id] for id in ids])
+    for (i, a), (j, b) in combinations(enumerate(ids), 2):
+        mine, theirs = cells[0][i][j], cells[1][i][j]
+        if mine != theirs and "?" not in (mine, theirs):
+            links.append((f"{a}-{b}", f"{mine} here, {theirs} there"))
+    return [
+        *grouped(
+            "unlike-missing", 1.0, missing, "devices that the other machine has and this one has"
+            " not", "look for them with lspci; reseat or replace what is not on the bus",
+        ),
+        *grouped(
+            "unlike-links", 0.3, sorted(links), "links unlike those of the other machine",
+            "look at NVLinks that are down, slots and BIOS settings",
+        ),
+        *grouped(
+            "unlike-facts", 0.1, sorted(facts), "devices unlike those of the other machine",
+            "set clocks, power limits and versions alike, or compare machines of one model",
+        ),
+        *grouped(
+            "unlike-more", 0.01, more, "devices that the other machine has not",
+            "compare machines of one model",
+        ),
+    ]  # fmt: skip
+
+
+def _matched(
+    here: Sequence[Device], there: Sequence[Device]
+) -> tuple[dict[str, Device], dict[str, Device]]:
+    """The devices of both machines by what matches them: bus ids if all have one, else ids."""
+    by_bus = all(one.busid for one in (*here, *there))
+    one, other = ({(d.busid if by_bus else None) or d.id: d for d in ds} for ds in (here, there))
+    return one, other
+
+
+def _unlike_facts(
+    subject: str, mine: Device | Topology, theirs: Device | Topology
+) -> Iterator[tuple[str, str]]:
+    """(subject, difference) for each fact that both have and that differs."""
+    for name in dict.fromkeys((*ALIKE_FACTS, *_SETTINGS)):
+        a, b = mine.get(name), theirs.get(name)
+        if a is None or b is None or a == b:
+            continue
+        shown = [
+            format_frequency(v) if name.endswith("_hz") and isinstance(v, float) else str(v)
+            for v in (a, b)
+        ]
+        yield subject, f"{name} {shown[0]} here, {shown[1]} there"
 
 
 def contradictions(topology: Topology) -> list[Finding]:

@@ -13,7 +13,9 @@ from tests.command import reports_main, topology_main
 from tests.conftest import Run
 from tests.reports import logs
 from tests.reports.runs import records, to_jsonl
+from topology.diagnostics import differences
 from topology.exports import EXPORTS
+from topology.model.topology import Device, Fact, Kind, Topology
 from topology.sources import own_json
 from topology.views import terminal
 
@@ -280,6 +282,58 @@ def test_check_is_quiet_about_known_findings(
         baseline.write_text(text)
         assert topology_main(known) == 2
         assert "no file of findings; write it with" in capsys.readouterr().err
+
+
+def test_check_finds_what_is_unlike_another_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: check --like FILE finds devices, facts and links unlike FILE's, and else nothing.
+
+    What only one of the maps knows is not compared.
+    """
+    texts = {
+        "golden": "GPU0 GPU1 GPU2\nGPU0 X NV2 NV1\nGPU1 NV2 X NV1\nGPU2 NV1 NV1 X\n",
+        "weak": "GPU0 GPU1 GPU2\nGPU0 X NV1 NV1\nGPU1 NV1 X NV1\nGPU2 NV1 NV1 X\n",
+        "fewer": "GPU0 GPU1\nGPU0 X NV2\nGPU1 NV2 X\n",
+    }
+    paths = {name: tmp_path / name for name in texts}
+    for name, text in texts.items():
+        paths[name].write_text(text)
+
+    def found(here: str, there: str) -> dict[str, tuple[list[str], str]]:
+        topology_main(["check", "--json", "--like", str(paths[there]), str(paths[here])])
+        every = json.loads(capsys.readouterr().out)
+        return {one["code"]: (one["subjects"], one["evidence"]) for one in every}
+
+    assert found("golden", "golden") == {}
+    link = {"unlike-links": (["GPU0-GPU1"], "NV1 here, NV2 there: GPU0-GPU1")}
+    assert found("weak", "golden").items() >= link.items()
+    assert found("fewer", "golden") == {"unlike-missing": (["GPU2"], "gpu: GPU2")}
+    assert found("golden", "fewer") == {"unlike-more": (["GPU2"], "gpu: GPU2")}
+    assert topology_main(["check", "--like", str(tmp_path / "none"), str(paths["weak"])]) == 2
+    assert "none: cannot be read" in capsys.readouterr().err
+
+
+def test_facts_of_equal_machines_are_compared_where_both_have_them() -> None:
+    """Rule: other clocks, drivers and devices at a bus id are found; names and loads are not."""
+
+    def machine(driver: str, *hz: float, **facts: str | float) -> Topology:
+        gpus = (
+            Device(
+                f"GPU{n}", Kind.GPU, n, busid=f"0000:0{9 - n}:00.0",
+                facts=(Fact("clock_memory_max_hz", one, "x"),
+                       *(Fact(name, value, "x") for name, value in facts.items())),
+            )
+            for n, one in enumerate(hz)
+        )  # fmt: skip
+        return Topology(tuple(gpus), facts=(Fact("driver_version", driver, "x"),))
+
+    golden = machine("570.1", 1.2e9, 1.2e9, power_w=90.0)
+    assert differences(golden, machine("570.1", 1.2e9, 1.2e9, power_w=300.0, vbios="9")) == []
+    (one,) = differences(machine("575.2", 1.2e9, 1.1e9), golden)
+    assert one.code == "unlike-facts" and one.subjects == ("GPU1", "machine")
+    assert "driver_version 575.2 here, 570.1 there: machine" in one.evidence
+    assert "clock_memory_max_hz 1.1 GHz here, 1.2 GHz there: GPU1" in one.evidence
 
 
 def test_check_counts_devices(report: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,10 +60,11 @@ class Topology(Map):
         return self.graph.route(a, b)
 
 
-# The parts of a machine. Names, serial numbers, clocks, temperatures, free memory and the present
-# speed of links are left out: they differ between equal nodes, or change from hour to hour.
+# What a fingerprint has of a machine, and of its devices. Names, serial numbers, clocks,
+# temperatures, free memory and the present speed of links are left out: they differ between equal
+# nodes, or change from hour to hour.
 _MACHINE = ("arch", "vendor", "model", "family", "cpu_model", "iommu")
-_DEVICE = (
+ALIKE_FACTS = (
     "model", "vendor", "cpu_model", "pci_class", "pci_device", "sm", "cpus", "size", "pcie_gen_max",
     "pcie_width_max", "multiprocessors",
 )  # fmt: skip
@@ -79,7 +80,7 @@ def fingerprint(topology: Topology) -> str:
     for device in topology.devices:
         if device.kind is Kind.MIG:  # created and removed while the machine runs
             continue
-        facts = (f"{name}={device.get(name)}" for name in _DEVICE)
+        facts = (f"{name}={device.get(name)}" for name in ALIKE_FACTS)
         where = f"{device.kind.value} {device.id} {device.busid} in {device.parent}"
         lines.append(" ".join((where, *facts)))
     for link in topology.links:
