@@ -60,6 +60,10 @@ class Down(NamedTuple):
     lasting: float | None
 
 
+#: A host's number, or its name as ``host3``.
+_HOST = "(?:host)?([0-9]{1,4})"
+
+
 def _refused(text: str, why: str) -> argparse.ArgumentTypeError:
     return argparse.ArgumentTypeError(f"{text[:40]!r}{why}")
 
@@ -104,7 +108,7 @@ def clocks(text: str) -> Skews:
 
 def slow(text: str) -> Slow:
     """Parse a host's link from ``3:20Mbit``, ``3:20Mbit:out`` or ``3:20Mbit:in``."""
-    match = re.fullmatch("([0-9]{1,4}):([^:]*)(?::(out|in))?", text)
+    match = re.fullmatch(_HOST + ":([^:]*)(?::(out|in))?", text)
     if match is None:
         raise _refused(text, ": write HOST:RATE[:out|:in], such as 3:20Mbit or 3:20Mbit:out")
     way: Any = match[3] or ""
@@ -121,7 +125,7 @@ def uplink(text: str) -> tuple[int, float]:
 
 def pair(text: str) -> tuple[tuple[int, int], float]:
     """Parse two hosts (lower number first) and the bytes/s between them from ``2-5:20Mbit``."""
-    match = re.fullmatch("([0-9]{1,4})-([0-9]{1,4}):(.*)", text)
+    match = re.fullmatch(f"{_HOST}-{_HOST}:(.*)", text)
     if match is None or int(match[1]) == int(match[2]):
         raise _refused(text, ": write HOST-HOST:RATE of two hosts, such as 2-5:20Mbit")
     least, most = sorted((int(match[1]), int(match[2])))
@@ -142,7 +146,7 @@ def racks(text: str) -> Racks:
 
 def down(text: str) -> Down:
     """Parse a link that goes down from ``5@2s``, or goes down and up from ``5@2s+500ms``."""
-    found = re.fullmatch(r"([0-9]{1,4})@([^+]*)(?:\+(.*))?", text)
+    found = re.fullmatch(_HOST + r"@([^+]*)(?:\+(.*))?", text)
     after = _time(found[2]) if found else None
     lasting = _time(found[3]) if found and found[3] is not None else None
     if found is None or after is None or (found[3] is not None and lasting is None):
@@ -152,7 +156,7 @@ def down(text: str) -> Down:
 
 def shell(text: str) -> Shell:
     """Parse a host's remote shell from ``3:5s``, ``3:hang`` or ``3:refuse``."""
-    found = re.fullmatch("([0-9]{1,4}):(.*)", text)
+    found = re.fullmatch(_HOST + ":(.*)", text)
     answers: dict[str, float | str] = {"hang": math.inf, REFUSE: REFUSE}
     answer = answers.get(found[2], _time(found[2])) if found else None
     if found is None or answer is None:
@@ -162,7 +166,7 @@ def shell(text: str) -> Shell:
 
 def variable(text: str) -> Variable:
     """Parse a variable of a host from ``3:LD_PRELOAD=/tmp/wrong.so``."""
-    found = re.fullmatch("([0-9]{1,4}):([A-Za-z_][A-Za-z0-9_]*)=([^\0]*)", text)
+    found = re.fullmatch(_HOST + ":([A-Za-z_][A-Za-z0-9_]*)=([^\0]*)", text)
     if found is None:
         raise _refused(text, ": write HOST:NAME=VALUE, such as 3:LD_PRELOAD=/tmp/wrong.so")
     return Variable(int(found[1]), found[2], found[3])
@@ -170,7 +174,7 @@ def variable(text: str) -> Variable:
 
 def other_file(text: str) -> OtherFile:
     """Parse a file that replaces another on a host from ``3:/etc/os-release=/tmp/other``."""
-    found = re.fullmatch("([0-9]{1,4}):([^=]+)=(.+)", text)
+    found = re.fullmatch(_HOST + ":([^=]+)=(.+)", text)
     if found is None:
         raise _refused(text, ": write HOST:PATH=FILE, such as 3:/etc/os-release=/tmp/other")
     for path in (Path(found[2]), Path(found[3])):
@@ -193,6 +197,7 @@ def stop(text: str) -> RankSignal:
 
 def _signal(text: str, host: str, after: str, number: int, form: str) -> RankSignal:
     seconds = _time(after)
-    if not re.fullmatch("[0-9]{1,4}", host) or seconds is None or text.endswith("@"):
+    match = re.fullmatch(_HOST, host)
+    if match is None or seconds is None or text.endswith("@"):
         raise _refused(text, f": write {form}")
-    return RankSignal(int(host), seconds, number)
+    return RankSignal(int(match[1]), seconds, number)

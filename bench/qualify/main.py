@@ -202,6 +202,8 @@ class QualifyCommand(Command):
         kept = campaign.header.settings
         launcher = choose(kept.launcher or None, kept.launcher_options, kept.ssh, os.environ)
         if self.dry_run:
+            if launcher.kind == SRUN:
+                hostlist.check_in_job(campaign.header.cluster.hosts, os.environ)
             for line in plan(self._engine(campaign, launcher), campaign.header, launcher):
                 print(line)
             return GOOD

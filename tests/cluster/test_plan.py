@@ -176,6 +176,10 @@ def test_values_of_options() -> None:
     assert text.racks("4x4:taper=2") == (4, 4, 2.0)
     assert text.slow("3:20Mbit") == (3, 2.5e6, "")
     assert text.slow("3:20Mbit:out") == (3, 2.5e6, "out")
+    # A host's name, as the table of hosts and the verdicts of qualify have it.
+    assert text.slow("host3:20Mbit") == text.slow("3:20Mbit")
+    assert text.pair("host5-host2:20Mbit") == text.pair("2-5:20Mbit")
+    assert text.crash("host3@2s") == text.crash("3@2s")
     assert text.uplink("1:20Mbit") == (1, 2.5e6)
     assert text.pair("5-2:20Mbit") == ((2, 5), 2.5e6)
     assert text.down("5@2s") == (5, 2.0, None)

@@ -467,6 +467,8 @@ def test_a_campaign_is_not_started_in_a_slurm_job_without_its_hosts(
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-5]")
     with pytest.raises(Unsupported, match="n9 is not in this Slurm job"):
         _command(hosts=["n0", "n9"]).run()
+    with pytest.raises(Unsupported, match="n9 is not in this Slurm job"):
+        _command("--dry-run", hosts=["n0", "n9"]).run()
     assert not launched and not Path("run").exists()
     assert _command().run() == GOOD
     (tmp_path / "scontrol").write_text("#!/bin/sh\necho other\n")
