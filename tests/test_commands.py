@@ -154,6 +154,8 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["reports", "plot", "RUN", "--out", "a.png"], "--out names a folder: --out . --format png"),
     (["reports", "RUN"], "is it python -m reports show"),
     (["allreduce", "ring"], "did you mean -A ring?"),
+    (["collectives", "show", "allreduce", "ring"], "collectives show ring -c allreduce"),
+    (["topology", "pick", "2"], "the number of GPUs follows -k: python -m topology pick -k 2"),
     (["collectives", "show", "rnig"], "no algorithm 'rnig'; did you mean ring?"),
     (["allreduce", "--out", "a.jsonl", "--out", "a.jsonl"], "--out a.jsonl: named twice"),
     (["reports", "shwo", "RUN"], "did you mean show?"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from busbar.arguments import Parser, program, unknown, whole
 from busbar.commands import Command
-from busbar.errors import ProbeError, Unsupported
+from busbar.errors import ProbeError, Unavailable, Unsupported
 from busbar.files import write
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.status import FOUND, GOOD
@@ -244,9 +244,19 @@ class PickCommand(WordOptions, ChoiceOptions, Command):
     )
     json: bool = switch("--json  the ranking as JSON")
 
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """Parse the options. Raises Unsupported for ``pick 2`` without ``-k``."""
+        if argv and argv[0].isdecimal() and not Path(argv[0]).exists():
+            raise Unsupported(f"the number of GPUs follows -k: {parser.prog} -k {argv[0]}")
+        return super().parse(argv, parser, **more)
+
     def run(self) -> int:
-        """Print the ranking."""
-        ranking = self.rank(gather_map(self), self.alternatives)
+        """Print the ranking. Raises Unavailable if this machine has no GPU."""
+        topology = gather_map(self)
+        if not (topology.gpus or self.files or self.words):
+            raise Unavailable("this machine has no GPU to pick; --from FILE reads a map")
+        ranking = self.rank(topology, self.alternatives)
         from topology.placement import text
 
         if self.json:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from busbar.arguments import unknown
+from busbar.arguments import Parser, unknown
 from busbar.completion import behind_commas, run_files
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option
@@ -55,6 +55,13 @@ class ScheduleOptions(OptionGroup):
     root: int = option("-r --root  root rank", 0)
     grid: str | None = option("--grid  a torus, like 4x4")
     segments: str | None = option("--segments  pipeline segments")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """Parse the options. Raises Unsupported for ``allreduce ring`` without ``-c``."""
+        if len(argv) > 1 and argv[0] in collectives() and not argv[1].startswith("-"):
+            raise Unsupported(f"a collective follows -c: {parser.prog} {argv[1]} -c {argv[0]}")
+        return super().parse(argv, parser, **more)
 
     def algorithm(self) -> tuple[Self, str, dict[str, object]]:
         """These options, the algorithm's name and its parameters.
