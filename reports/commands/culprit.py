@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from math import inf
+from math import inf, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +142,8 @@ class OutliersCommand(RunOptions, Command):
             return int(slow or bool(failures))
         for failure in failures:
             print(f"FAILED {make_printable(failure)}")
+        for line in _deviating(result, names):
+            print(line)
         terminal = console()
         for group, unlike in grouped(result.deviations, lambda one: one.group).items():
             print_table(terminal, _table(group, unlike, names))
@@ -162,6 +164,21 @@ class OutliersCommand(RunOptions, Command):
         share = f"more than {100 * margin:g} % from the others"
         print(f"{count or 'none'} of {of}: {share}{also}{unseen}")
         return int(slow or bool(failures))
+
+
+def _deviating(result: Outliers, names: Sequence[str]) -> list[str]:
+    """A line for each file that deviates, the greatest deviation first."""
+    from busbar.units import format_change
+
+    lines: list[tuple[float, str]] = []
+    for file, ones in grouped(result.deviations, lambda one: one.file).items():
+        most = max(ones, key=lambda one: abs(log(one.ratio)))
+        word = "slower" if most.ratio > 1 else "faster"
+        of = len(result.files)
+        text = f"{make_printable(names[file])}: {word} than the others, {format_change(most.ratio)}"
+        text += f" at most, in {len(ones)} of {of} groups of rows" if len(result.files) > 1 else ""
+        lines.append((-abs(log(most.ratio)), text))
+    return [text for _, text in sorted(lines)]
 
 
 def _alone(sizes: Sequence[int]) -> str:

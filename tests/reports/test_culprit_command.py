@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -140,9 +141,11 @@ def _logs(
 
 
 def test_a_log_that_deviates_from_its_like(tmp_path: Path) -> None:
-    """Rule: the slow host's file is named, alone, with its sizes; a faster one ends with 0."""
+    """Rule: the slow host's file is named first, alone, with its sizes; a faster one ends with 0."""
     files = _logs(tmp_path, [1, 1, 1.4, 1, 1, 1, 1, 1])
     out = cli("outliers", *files, status=1).out
+    first = out.splitlines()[0]
+    assert re.search(r"n2\.jsonl \(n2\): slower than the others, \+(3|4)\d\..%", first), first
     assert "from 64K" in out and "below 64K" not in out and "1 of 8 files" in out
     document = json.loads(cli("outliers", *files, "--format", "json", status=1).out)
     assert len(document["deviations"]) == 2  # a placement each, and the largest size not again
