@@ -141,7 +141,7 @@ def _logs(
 
 
 def test_a_log_that_deviates_from_its_like(tmp_path: Path) -> None:
-    """Rule: the slow host's file is named first, alone, with its sizes; a faster one ends with 0."""
+    """Rule: the slow host's file is named first, with its sizes; a faster one ends with 0."""
     files = _logs(tmp_path, [1, 1, 1.4, 1, 1, 1, 1, 1])
     out = cli("outliers", *files, status=1).out
     first = out.splitlines()[0]
