@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,18 @@ from reports.records.measurement import LIBRARY
 _MEASURED = ("collective", "ranks", "transport", "algorithm")
 
 
+def _whole_time(text: str) -> float:
+    """Seconds of a whole search. Raises ArgumentTypeError for a time without a unit.
+
+    Elsewhere --budget is of a row, in seconds.
+    """
+    if text.replace(".", "", 1).isdecimal():
+        raise ArgumentTypeError(
+            f"{text} of what? It is the time of the whole search: write {text}m or {text}s"
+        )
+    return time_in("s", 3, 6_000_000)(text)
+
+
 class TuneCommand(Command):
     """Find the best algorithm for each size and rank count.
 
@@ -54,8 +67,8 @@ class TuneCommand(Command):
     open_mpi: bool = switch("--open-mpi  also measure every algorithm of Open MPI")
     nccl: bool = switch("--nccl  also measure every algorithm and protocol of NCCL")
     budget: float | None = option(
-        "--budget MINUTES|2h  time limit of the whole search (default: none)",
-        parse=time_in("m", 0.05, 100_000),
+        "--budget 30m|2h  time limit of the whole search, with its unit (default: none)",
+        parse=_whole_time,
     )
     row_budget: float | None = option(
         "--row-budget SECONDS|10m  time limit of a row (default 2)", parse=seconds

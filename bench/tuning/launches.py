@@ -164,19 +164,19 @@ def effort(launch: Launch) -> Effort:
 class Course:
     """The progress and time limit of a tuning run.
 
-    ``runs``: the efforts of all runs, in order. ``minutes``: the limit for all of them, or None.
+    ``runs``: the efforts of all runs, in order. ``whole``: the seconds for all of them, or None.
     """
 
     def __init__(
         self,
         runs: Sequence[Effort],
-        minutes: float | None,
+        whole: float | None,
         say: Callable[[str], object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._runs, self._say, self._clock = list(runs), say, clock
         self._start, self._told = clock(), clock()
-        self._whole = None if minutes is None else 60 * minutes
+        self._whole = whole
         self._number, self._begun, self._taken = 0, 0.0, 0.0
 
     @property
@@ -190,7 +190,7 @@ class Course:
         what = f"{format_count(many, 'run')} of {sum(run.rows for run in self._runs)} rows in all"
         if self._whole is None:
             most = format_duration(sum(run.seconds for run in self._runs))
-            self._say(f"{what}, {most} at most; --budget MINUTES for less")
+            self._say(f"{what}, {most} at most; --budget 10m limits it")
         else:
             each = self.row_seconds() or 0.0
             self._say(f"{what} within {format_duration(self._whole)}, {each:.2g} s a row")
@@ -273,12 +273,12 @@ def _left_in_all(seconds: float | None) -> str:
     return "" if seconds is None else f", about {format_duration(seconds)} left in all"
 
 
-def launches_within(runs: Sequence[Effort], minutes: float | None, most: int) -> int:
+def launches_within(runs: Sequence[Effort], seconds: float | None, most: int) -> int:
     """The number of launches of these runs, at most ``most``, that the time limit allows.
 
     A further launch is worth less than a row that is measured long enough.
     """
-    if minutes is None:
+    if seconds is None:
         return most
     needed = (_ENOUGH_S + _SETUP_S) * sum(run.rows for run in runs)
-    return max(1, min(most, int(_ROWS * _RUNS * 60 * minutes / needed))) if needed else most
+    return max(1, min(most, int(_ROWS * _RUNS * seconds / needed))) if needed else most
