@@ -58,20 +58,18 @@ def checklist(
 
 
 def in_one_line(rules: Iterable[Rule]) -> str:
-    """One line that lists which rules are kept, not kept, and not applicable, by their numbers.
+    """One line: how many of the rules that apply are kept, and which are not.
 
     The rules are those of Hoefler and Belli (SC'15).
     """
-    rules = tuple(rules)
-    parts = []
-    for state in (_KEPT, _BROKEN, _NONE):
-        numbers = [str(r.number) for r in rules if r.state == state]
-        if numbers:
-            parts.append(f"{state} {' '.join(numbers)}")
-    return (
-        "How the run is reported, not how quiet the machine was, by the rules of Hoefler and Belli"
-        f" (SC'15): {'; '.join(parts)}"
+    rules = [rule for rule in rules if rule.state != _NONE]
+    broken = [rule for rule in rules if rule.state == _BROKEN]
+    text = (
+        "How this is reported, by the rules of Hoefler and Belli (SC'15):"
+        f" {len(rules) - len(broken)} of {len(rules)} kept"
     )
+    names = ", ".join(f"{rule.title} ({rule.number})" for rule in broken)
+    return f"{text}; not kept: {names}" if broken else text
 
 
 class _Facts:

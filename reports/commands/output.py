@@ -298,7 +298,8 @@ def print_rules(
     if not options.rules:
         if not all(row.run.format.startswith("busbar") for row in rows):
             return
-        terminal.print(in_one_line(rules), style="dim", markup=False)
+        line = f"{in_one_line(rules)}; reasons: --rules"
+        terminal.print(line, style="dim", markup=False)
         return
     from rich.markup import escape
 
