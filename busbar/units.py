@@ -178,13 +178,15 @@ def format_interval(low: float | None, high: float | None, middle: float | None)
     """Return an interval as per cent below and above ``middle``; empty if it is unknown.
 
     An upper end of ten times ``middle`` or more is shown as a factor: ``-1.2% +16x``. ``-``: the
-    ends are a factor of 100 or more apart (`is_open`).
+    ends are a factor of 100 or more apart (`is_open`). ``<0.1%``: both are nearer than that.
     """
     if low is None or high is None or not middle:
         return ""
     if is_open(low, high):
         return "-"
     below, above = 100 * (middle - low) / middle, 100 * (high - middle) / middle
+    if max(below, above) < 0.05:  # -0.0 +0.0 would look exact
+        return "<0.1%"
     if high >= 10 * middle:
         return f"-{below:.1f}% +{three_digits(high / middle)}x"
     return f"-{below:.1f} +{above:.{'1f' if above < 99.95 else '0f'}}%"

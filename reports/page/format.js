@@ -46,6 +46,7 @@ function intervalText(low, high, middle) {
   if (low === null || high === null || !middle) return '';
   if (isOpen(low, high)) return '-';
   const below = (100 * (middle - low)) / middle, above = (100 * (high - middle)) / middle;
+  if (Math.max(below, above) < 0.05) return '<0.1%';
   if (high >= 10 * middle) return `-${below.toFixed(1)}% +${digits(high / middle)}x`;
   return `-${below.toFixed(1)} +${above.toFixed(above < 99.95 ? 1 : 0)}%`;
 }

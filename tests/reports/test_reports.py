@@ -127,6 +127,8 @@ def test_an_open_interval_is_not_printed(low: float, high: float) -> None:
     """Rule: ends that are a factor of 100 or more apart are ``-``; others are short texts."""
     text = format_interval(low, high, 1.0)
     assert (text == "-") == (high >= 100 * low) and len(text) <= 16
+    assert format_interval(0.9996, 1.0004, 1.0) == "<0.1%"
+    assert format_interval(0.9996, 1.002, 1.0) == "-0.0 +0.2%"
 
 
 def test_more_than_the_limit_is_explained() -> None:
