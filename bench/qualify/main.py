@@ -67,6 +67,7 @@ from busbar.tables import new_table
 from busbar.terminal import open_console, print_note
 from busbar.units import format_count, format_duration, parse_size
 from reports.analysis.expect import parse_rate, parse_share
+from reports.records.cores import is_emulated
 
 # The table's width, and seconds that each host more than two may add to a launch's deadline.
 _WIDTH, _EACH_S = 80, 0.5
@@ -464,7 +465,8 @@ def _campaign(
         hostlist.check_in_job(header.cluster.hosts, os.environ)
     store = Store(folder, campaign)
     recorder = Recorder(store, engine, campaign.observations)
-    remedy = f"{program('bench.qualify')} --resume {folder} goes on"
+    where = " in the same busbar cluster" if is_emulated({"variables": os.environ}) else ""
+    remedy = f"{program('bench.qualify')} --resume {folder} goes on{where}"
     try:
         last = engine.campaign(next_batch, campaign.observations, recorder, remedy)
     except Interrupted:

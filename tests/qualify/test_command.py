@@ -214,7 +214,11 @@ def test_a_campaign_that_is_interrupted_at_any_moment_resumes_to_the_same_verdic
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_of_a_campaign_that_is_ended(tmp_path: Path, number: int) -> None:
-    """Whatever ends the command, its launches end within seconds, and it says how to go on."""
+    """Whatever ends the command, its launches end within seconds, and it says how to go on.
+
+    On emulated hosts this is in the same cluster, for nowhere else there are such hosts.
+    """
+    emulated = {"PRTE_MCA_plm_ssh_agent": "/run/enter"} if number == signal.SIGINT else {}
     log = tmp_path / "log"
     start = (
         "from bench.qualify import launchers as l, main;"
@@ -225,7 +229,7 @@ def test_nothing_is_left_of_a_campaign_that_is_ended(tmp_path: Path, number: int
     )
     process = subprocess.Popen(
         [sys.executable, "-c", start, "--hosts", "a,b", "-o", "run"],
-        env={**os.environ, "FAKE_FAULTS": '{"a": "hang", "b": "hang"}'},
+        env={**os.environ, **emulated, "FAKE_FAULTS": '{"a": "hang", "b": "hang"}'},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -236,6 +240,7 @@ def test_nothing_is_left_of_a_campaign_that_is_ended(tmp_path: Path, number: int
         assert process.returncode == 128 + number
         assert said.splitlines()[-1].startswith("busbar: interrupted; ")
         assert "--resume run goes on" in said
+        assert said.endswith("in the same busbar cluster\n") == bool(emulated)
     wait_until(lambda: not _alive(log))
 
 
