@@ -12,11 +12,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from msgspec.structs import replace
 
-from busbar.canvas import times_axis
+from busbar.canvas import colour_of, times_axis
 from reports.analysis.compare import Comparison, compare, differences, join
 from reports.analysis.stragglers import Cell, Pairs
 from reports.figures.plot import FIGURES, MOST_INSIDE, doubtful, figures, heat_map, scaling
-from reports.figures.series import Palette, colour_of, fitted
+from reports.figures.series import Palette, fitted
 from reports.records.measurement import Measurement, Noise
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
 from tests.command import reports_main as main
