@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from busbar.errors import MissingLibrary
 from busbar.units import format_seconds, format_size
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+#: Okabe and Ito's palette, which colour-blind readers can distinguish, with brown instead of yellow
+#: (too pale on white). Black is reserved for the library's own collective.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#000000")
+_BLACK = len(COLOURS) - 1
 #: Style of a legend inside the axes. Its box is nearly opaque, so that lines behind are faint.
 LEGEND: Mapping[str, Any] = {"fontsize": 7, "edgecolor": "none", "framealpha": 0.85}
 _LETTERS = 11  # of a title in an inch
@@ -22,6 +27,29 @@ _MOST_SIZES = 8
 _DECADES = 1e3
 #: Panels share one axis if their upper ends are within this factor.
 _NEAR = 2.0
+
+
+def colours(names: Iterable[str], first: Collection[str] = ()) -> dict[str, int]:
+    """Each algorithm's index in ``COLOURS``: a hash of the name, so that figures mostly agree.
+
+    If the place is taken, the name gets the next free one. Names in ``first`` are placed before the
+    others, otherwise in alphabetical order. From the eighth name on places are shared.
+    """
+    numbers: dict[str, int] = {}
+    for name in sorted(set(names), key=lambda name: (name not in first, name)):
+        if name == "library":
+            numbers[name] = _BLACK
+            continue
+        wanted = crc32(name.encode()) % _BLACK
+        free = [p % _BLACK for p in range(wanted, wanted + _BLACK)]
+        taken = list(numbers.values())
+        numbers[name] = min(free, key=taken.count)  # the first of the least taken
+    return numbers
+
+
+def colour_of(names: Iterable[str]) -> dict[str, str]:
+    """The colour of each algorithm, for figures that have names and no rows."""
+    return {name: COLOURS[place] for name, place in colours(names).items()}
 
 
 def canvas(wide: float, high: float) -> Figure:

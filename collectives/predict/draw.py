@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.canvas import faint_grid, ranks_axis, sizes_axis, times_axis
+from busbar.canvas import colour_of, faint_grid, ranks_axis, sizes_axis, times_axis
 from busbar.errors import Unsupported
 from busbar.files import check_figure as checked
 from busbar.files import save_figure as save
@@ -183,10 +183,12 @@ def draw_scaling(
 
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
+    colours = colour_of(point[0] for point in points)
     for name in dict.fromkeys(point[0] for point in points):
+        colour = colours[name]
         at, seconds, bus = np.array([p[1:] for p in points if p[0] == name]).T
-        left.plot(at, seconds * 1e6, "o-", label=name)
-        right.plot(at, bus / 1e9, "o-", label=name)
+        left.plot(at, seconds * 1e6, "o-", color=colour, label=name)
+        right.plot(at, bus / 1e9, "o-", color=colour, label=name)
     for axes, label in ((left, "time"), (right, "busbw (GB/s)")):
         (ranks_axis if over == "n" else sizes_axis)(axes, {int(at) for _, at, _, _ in points})
         axes.set_ylabel(label)

@@ -37,6 +37,7 @@ from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import BESIDE, PLACEMENT, Metric, is_measured
+from reports.statistics.quantities import BEYOND_LIMIT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,23 +116,24 @@ def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequenc
 
 def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
+    holds = _holds(series)
     for s in series:
         rows = [r for r in s.rows if r.size and r.busbw_bytes_per_s is not None]
         if not rows:
             continue
         _with_band(axes, s, rows, [r.size or 0 for r in rows])
         _fit_of_rate(axes, s, rows)
-        for r in rows:
+        for r in filter(holds, rows):
             bound = bound_of(r, limit)
             if bound:
                 bounds[r.size or 0] = max(bound / 1e9, bounds.get(r.size or 0, 0.0))
     if not axes.lines:
         return False
     if bounds:
-        _bound(axes, bounds, f"limit, at most {max(bounds.values()):.3g} GB/s")
+        _bound(axes, series, bounds, f"limit, at most {max(bounds.values()):.3g} GB/s")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     # Limits come from lines only: a wide band would compress the lines.
-    top = max(float(y) for line in axes.lines for y in np.asarray(line.get_ydata()))
+    top = max(float(np.nanmax(np.asarray(line.get_ydata()))) for line in axes.lines)
     axes.set_ylim(0, 1.06 * top or 1.0)  # one rank has a busbw of 0
     axes.set_ylabel("busbw (GB/s)")
     band = ["band: 95 % interval"] * bool(axes.collections)
@@ -139,10 +141,26 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     return True
 
 
-def _bound(axes: Axes, bounds: Mapping[int, float], label: str) -> None:
-    at = sorted(bounds)
-    style: dict[str, Any] = {"color": QUIET, "linestyle": "-.", "linewidth": 1.2}
-    axes.plot(at, [bounds[x] for x in at], label=label, **style)
+def _holds(series: Sequence[PlotLine]) -> Callable[[Measurement], bool]:
+    """Whether a row's limit held while it ran: no row of its run and size is far beyond it.
+
+    All algorithms of a run have one limit at each size. A row above `BEYOND_LIMIT` shows that the
+    machine was in another state when the limit was measured.
+    """
+
+    def measured(r: Measurement) -> tuple[object, ...]:
+        return id(r.run), r.collective, r.size, r.placement, r.limit_s
+
+    rows = [r for s in series for r in s.rows if r.limit_s]
+    beyond = {measured(r) for r in rows if (share_of_limit(r) or 0.0) > BEYOND_LIMIT}
+    return lambda r: measured(r) not in beyond
+
+
+def _bound(axes: Axes, series: Sequence[PlotLine], bounds: Mapping[int, float], label: str) -> None:
+    """Draw a bound by size. The line has a gap at measured sizes that have no bound."""
+    at = sorted({r.size for s in series for r in s.rows if r.size} | bounds.keys())
+    style: dict[str, Any] = {"color": QUIET, "linestyle": "-.", "linewidth": 1.2, "marker": "_"}
+    axes.plot(at, [bounds.get(x, nan) for x in at], label=label, **style)
 
 
 def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Measurement]) -> None:
@@ -164,6 +182,7 @@ def _fit_note(axes: Axes, text: str) -> list[str]:
 
 def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
+    holds = _holds(series)
     for s in series:
         rows = [r for r in s.rows if r.size and r.time_s]
         if not rows:
@@ -175,7 +194,7 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
             axes.plot(fit.sizes, line, color=s.style["color"], linewidth=0.9, linestyle=":")
         style = {**s.style, "linestyle": "none"}
         _with_bars(axes, replace(s, style=style), rows, [r.size or 0 for r in rows], label)
-        for r in rows:
+        for r in filter(holds, rows):
             bound, rate = bound_of(r, limit), r.busbw_bytes_per_s
             if bound and rate:
                 least = (r.time_s or 0.0) * rate / bound * 1e6
@@ -183,7 +202,7 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
     if not axes.lines:
         return False
     if bounds:
-        _bound(axes, bounds, "limit")
+        _bound(axes, series, bounds, "limit")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     times_axis(axes)
     axes.set_ylabel("time")

@@ -6,16 +6,17 @@ Figures and pages share this, so that an algorithm has the same colour in all of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from busbar.canvas import COLOURS, colours
+from busbar.canvas import colour_of as colour_of  # for figures of other rooms
 from busbar.units import format_seconds
 from collectives.predict.fit import fit_curve
 from collectives.predict.machine import Curve
@@ -23,10 +24,6 @@ from reports.analysis.winners import at_center, winners
 from reports.records.cores import marked
 from reports.records.measurement import LIBRARY, Measurement, grouped
 
-#: Okabe and Ito's palette, which colour-blind readers can distinguish, with brown instead of yellow
-#: (too pale on white). Black is reserved for the library's own collective.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#000000")
-_LIBRARY = len(COLOURS) - 1
 MARKERS = "osD^vPX*<>phdH8"
 #: The colour of bounds and predictions.
 QUIET = "#555555"
@@ -80,29 +77,6 @@ def leading(rows: Sequence[Measurement]) -> set[str]:
         return names
     won = Counter(algorithm_of(w.row) for cells in winners(rows).values() for w in cells.values())
     return {name for name, _ in won.most_common(_MOST_LEADING)} | ({LIBRARY} & names)
-
-
-def colours(names: Iterable[str], first: Collection[str] = ()) -> dict[str, int]:
-    """Each name's index in ``COLOURS``: a hash of the name, so that runs mostly agree.
-
-    If the place is taken, the name gets the next free one. Names in ``first`` are placed before the
-    others, otherwise in alphabetical order. From the eighth name on places are shared.
-    """
-    numbers: dict[str, int] = {}
-    for name in sorted(set(names), key=lambda name: (name not in first, name)):
-        if name == LIBRARY:
-            numbers[name] = _LIBRARY
-            continue
-        wanted = crc32(name.encode()) % _LIBRARY
-        free = [p % _LIBRARY for p in range(wanted, wanted + _LIBRARY)]
-        taken = list(numbers.values())
-        numbers[name] = min(free, key=taken.count)  # the first of the least taken
-    return numbers
-
-
-def colour_of(names: Iterable[str]) -> dict[str, str]:
-    """The colour of each algorithm, for figures that have names and no `Palette`."""
-    return {name: COLOURS[place] for name, place in colours(names).items()}
 
 
 def run_names(rows: Sequence[Measurement]) -> dict[int, str]:

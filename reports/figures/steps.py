@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from busbar.canvas import LEGEND, canvas, faint_grid, ranks_axis
+from busbar.canvas import COLOURS, LEGEND, canvas, faint_grid, ranks_axis
 from busbar.errors import ReportError
 from busbar.files import encode_figure
 from busbar.units import format_count, format_seconds
 from reports.analysis.steps import StepFigures, StepSummary, figures
-from reports.figures.series import COLOURS, MARKERS, QUIET
+from reports.figures.series import MARKERS, QUIET
 from reports.records.measurement import Measurement
 
 if TYPE_CHECKING:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from busbar.canvas import canvas, faint_grid, ranks_axis, set_title, sizes_axis, times_axis
+from busbar.canvas import (
+    canvas,
+    colour_of,
+    faint_grid,
+    ranks_axis,
+    set_title,
+    sizes_axis,
+    times_axis,
+)
 from busbar.files import encode_figure
 from busbar.units import format_count, format_size
 from reports.analysis.textbook import (
@@ -14,7 +22,6 @@ from reports.analysis.textbook import (
     LawComparison,
     LawTiming,
 )
-from reports.figures.series import colour_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

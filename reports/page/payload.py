@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from busbar.canvas import COLOURS
 from busbar.tables import draw_sparkline
 from busbar.units import format_percent, format_seconds
-from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, fitted, looks, run_names
+from reports.figures.series import Trend, algorithm_of, bound_of, fitted, looks, run_names
 from reports.records.measurement import LIBRARY, Measurement
 from reports.records.metrics import BESIDE, ERROR, present
 

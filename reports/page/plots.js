@@ -147,17 +147,26 @@ for (const metric of data.metrics.filter(m => m.drawn)) {
 }
 
 const BOUNDS = ' bounds'; // no line has this name
-// One line for each bound that the kept rows have: sizes against rates, or against times.
+// One line for each bound that the kept rows have: sizes against rates, or against times. It has a
+// gap (null) where no bound is known, or a row shows that the bound did not hold, as in plot.py.
 function boundLines(rows, asTime) {
-  const found = new Map();
+  const found = new Map(), gaps = new Map();
   for (const n of rows) {
     const s = data.series[data.of[n]], size = data.size[n];
-    if (!data.bound[n] || !(size > 0)) continue;
+    if (!(size > 0)) continue;
     const key = [s.collective, `${s.ranks} ranks`, PLACEMENT[s.placement]].join(', ');
+    if (!gaps.has(key)) gaps.set(key, new Map());
+    const beyond = data.bound[n] && isBeyond(data.busbw[n] / data.bound[n]);
+    if (beyond || !gaps.get(key).has(size)) gaps.get(key).set(size, beyond);
+    if (!data.bound[n]) continue;
     const value = asTime ? (data.busbw[n] * data.time[n]) / data.bound[n] : data.bound[n] / GB;
     if (!found.has(key)) found.set(key, new Map());
     const known = found.get(key).get(size) ?? value;
     found.get(key).set(size, asTime ? Math.min(known, value) : Math.max(known, value));
+  }
+  for (const [key, at] of found) {
+    for (const [size, beyond] of gaps.get(key)) if (beyond || !at.has(size)) at.set(size, null);
+    if ([...at.values()].every(value => value === null)) found.delete(key);
   }
   const show = value => (asTime ? seconds(value) : `${digits(value)} GB/s`);
   return [...found].map(([key, at]) => {
@@ -166,7 +175,7 @@ function boundLines(rows, asTime) {
     return {
       ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), legendgroup: BOUNDS,
       name: found.size > 1 ? `${found.size} limits` : name, showlegend: first,
-      hovertext: pairs.map(([size, value]) => `${name}<br>${sizeText(size)}: ${show(value)}`),
+      hovertext: pairs.map(([size, value]) => value === null ? '' : `${name}<br>${sizeText(size)}: ${show(value)}`),
     };
   });
 }

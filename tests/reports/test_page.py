@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from busbar.canvas import COLOURS, colours
 from busbar.errors import ProbeError, ReportError
 from reports.analysis.machine import read_machine
-from reports.figures.series import COLOURS, colours, fitted, run_names
+from reports.figures.series import fitted, run_names
 from reports.page import page
 from reports.page.document import _plotly
 from reports.page.markup import hash_of, json_script, table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from msgspec.structs import replace
 
-from busbar.canvas import times_axis
+from busbar.canvas import colour_of, times_axis
 from reports.analysis.compare import Comparison, compare, differences, join
 from reports.analysis.stragglers import Cell, Pairs
 from reports.figures.plot import FIGURES, MOST_INSIDE, doubtful, figures, heat_map, scaling
-from reports.figures.series import Palette, colour_of, fitted
+from reports.figures.series import Palette, fitted
 from reports.records.measurement import Measurement, Noise
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
 from tests.command import reports_main as main
@@ -51,6 +52,24 @@ def test_busbw_has_measured_fitted_and_bound_curves() -> None:
     # Records state half of the median as the least time of the fastest: twice its busbw, nearly.
     best = max((r.busbw_bytes_per_s or 0) * (r.time_s or 0) / (r.limit_s or 1) for r in mine) / 1e9
     assert max(bound.get_ydata()) == pytest.approx(best, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["busbw", "latency"])
+def test_a_limit_is_drawn_where_it_holds(kind: str) -> None:
+    """Rule: the limit's line has a gap at a size without one, and where a row is far beyond it.
+
+    All algorithms of a run have the same limit, so it holds for none of them at such a size.
+    """
+
+    def limited(row: Measurement) -> Measurement:
+        # That of the ring, which is faster than the tree.
+        share = {1024: None, 2**16: 1.6}.get(row.size or 0, 0.5)
+        ring = next(r for r in found if (r.size, r.placement) == (row.size, row.placement))
+        return replace(row, limit_s=share and (ring.time_s or 0.0) * share)
+
+    found = rows(records(["ring", "tree"], [4]))
+    line = _line(_drawn(kind, [limited(row) for row in found]), "limit")
+    assert [math.isnan(y) for y in line.get_ydata()] == [True, True, False, False]
 
 
 def test_an_option_bounds_rows_that_have_no_limit() -> None:

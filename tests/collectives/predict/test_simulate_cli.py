@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.canvas import colour_of
 from collectives.formats.load import load
 from collectives.formats.msccl import write
 from collectives.predict.named import build_network
@@ -98,6 +99,18 @@ def test_sweeps(over: str, tmp_path: Path) -> None:
     else:
         text = target.read_text(encoding="utf-8")
         assert "allreduce, 16 ranks, simulated on torus" in text
+
+
+def test_an_algorithm_has_the_colour_of_other_figures(tmp_path: Path) -> None:
+    """Rule: a figure of simulations has the colours of `reports plot`, so that figures compare."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "sweep.svg"
+    status, _, err = said(
+        *["tree,ring,ps", "--machine", "fattree", "-n", "8", "--sweep", "n", "--svg"], str(target)
+    )
+    assert status == 0, err
+    text = target.read_text(encoding="utf-8").lower()
+    assert all(colour.lower() in text for colour in colour_of(("tree", "ring", "ps")).values())
 
 
 def test_a_sweep_passes_over_rank_counts_that_do_not_go() -> None:
