@@ -771,8 +771,7 @@ def draw(rows: Sequence[LawPoint], rate: float, path: Path) -> None:
     checked(path)
     from matplotlib.figure import Figure
 
-    from busbar.canvas import times_axis
-    from reports.figures.series import colour_of
+    from busbar.canvas import colour_of, times_axis
 
     rows = [row for row in rows if row.collective == rows[0].collective]
     names, hosts, sizes = _order(rows)

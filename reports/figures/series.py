@@ -16,7 +16,6 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from busbar.canvas import COLOURS, colours
-from busbar.canvas import colour_of as colour_of  # for figures of other rooms
 from busbar.units import format_seconds
 from collectives.predict.fit import fit_curve
 from collectives.predict.machine import Curve
