@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,14 +171,16 @@ def test_a_campaign_that_is_interrupted_at_any_moment_resumes_to_the_same_verdic
     _faults(monkeypatch, n1="slow", n4="crash")
     _command().run()
     verdicts, total, run = _verdicts(), len(launched), Engine._run
-    # Under nohup the tests would have inherited that this signal is ignored.
-    earlier = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    request.addfinalizer(lambda: signal.signal(signal.SIGHUP, earlier))
+    # Under nohup, or in the background of a shell, the tests inherit that signals are ignored.
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        earlier = signal.signal(number, signal.SIG_DFL)
+        request.addfinalizer(partial(signal.signal, number, earlier))
 
     @settings(deadline=None, max_examples=8)
     @given(
         share=st.floats(0, 1, exclude_max=True),
-        number=st.sampled_from([signal.SIGINT, signal.SIGTERM, signal.SIGHUP]),
+        number=st.sampled_from(numbers),
         torn=st.integers(0, 300),
     )
     def interrupted(share: float, number: signal.Signals, torn: int) -> None:
