@@ -142,10 +142,12 @@ def test_one_corrupted_iteration_of_those_timed_is_found(
     the comparison is by digest.
     """
     fired, lock = Counter[int](), threading.Lock()
+    alive = list[Any]()  # so that no later action gets the identity of an earlier one
 
     def spoil(action: Any) -> None:
         with lock:
             fired[id(action)] += 1
+            alive.append(action)
         if fired[id(action)] == 7 and action._world.rank == 1:
             action._buffers[1][5] += 1
 
