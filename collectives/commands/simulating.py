@@ -25,7 +25,7 @@ from busbar.units import (
     parse_ranks,
     parse_size,
 )
-from collectives.commands.command import ScheduleOptions, show, sizes_between
+from collectives.commands.command import ScheduleOptions, no_algorithm, show, sizes_between
 from collectives.formats.load import draft, is_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
@@ -194,7 +194,7 @@ def _collective(options: SimulateCommand, name: str) -> str:
     if "+" in name or "allreduce" in known:
         return "allreduce"
     if not known:
-        raise Unsupported(f"no algorithm {name!r} in any collective; see busbar collectives list")
+        raise no_algorithm(name)
     return known[0]
 
 
