@@ -101,14 +101,14 @@ class CommandTable(NamedTuple):
     """The commands of a package by name, each as ``module:Class`` after the prefix ``package``.
 
     ``default``: the command that runs if the first word is no command's name. ``elsewhere``: see
-    `no_command`.
+    `no_command`; or, as ``module:name``, the function that returns it from the words that follow.
     """
 
     description: str
     package: str
     entries: Mapping[str, str]
     default: str = ""
-    elsewhere: Mapping[str, str] | None = None
+    elsewhere: Mapping[str, str] | str | None = None
 
     def start(self, name: str, argv: Sequence[str]) -> int:
         """Run the command that the first word names; see `Command.start`."""
@@ -120,7 +120,10 @@ class CommandTable(NamedTuple):
         if self.default:
             return self.load("").start(name, argv, list(self.entries))
         if argv and not argv[0].startswith("-"):
-            raise no_command(argv[0], self.entries, f"{program(name)} show", self.elsewhere)
+            elsewhere = self.elsewhere
+            if isinstance(elsewhere, str):
+                elsewhere = load(elsewhere)(argv[1:])
+            raise no_command(argv[0], self.entries, f"{program(name)} show", elsewhere)
         parser = Parser(prog=program(name), description=self.description)
         commands = parser.add_subparsers(required=True, metavar="COMMAND")
         for command in self.entries:

@@ -181,7 +181,7 @@ def simulate(
     """
     what, nbytes = catalogue.spec(str(collective)), _bytes(sizes, "busbar.simulate")
     requested = None if ranks is None else _ranks(ranks, "busbar.simulate")
-    network = build_network(str(machine), 8 if requested is None else requested)
+    network = build_network(str(machine), requested)
     count = network.nranks if requested is None else requested
     root = _root(root, count)
     if algorithms is None:
@@ -218,7 +218,8 @@ def simulate(
     ]
     where = f"{format_count(count, 'rank')}, {network.name}"
     title = f"{what.name} on {where}: simulated time, busbw in GB/s, and shares of the time"
-    return ResultTable(SimulatedTime, lines, "\n".join([title, *render_lines(columns)]))
+    text = [title, *render_lines(columns), *(f"links: {note}" for note in network.notes)]
+    return ResultTable(SimulatedTime, lines, "\n".join(text))
 
 
 def _schedules(

@@ -15,5 +15,5 @@ TABLE = CommandTable(
         "import": "foreign:ImportCommand",
         "export": "foreign:ExportCommand",
     },
-    elsewhere={"law": "busbar cluster law", "trace": "busbar step --trace FILE.json"},
+    elsewhere="collectives.commands.command:commands_for",
 )

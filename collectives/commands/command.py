@@ -22,6 +22,7 @@ from collectives.schedule.catalogue import (
     parse,
     spec,
     synonyms,
+    usual,
 )
 from collectives.schedule.layout import Layout
 
@@ -44,6 +45,22 @@ def complete_collective(_: str) -> list[str]:
     return collectives()
 
 
+def commands_for(words: Sequence[str]) -> dict[str, str]:
+    """The command to suggest for each word that is none, as an algorithm or a collective.
+
+    ``words``: those behind it; of ``allreduce ring`` the algorithm is one of them.
+    """
+    suggested = {"law": "busbar cluster law", "trace": "busbar step --trace FILE.json"}
+    show = "busbar collectives show"
+    for collective in collectives():
+        for name in algorithms(collective):
+            better = name not in suggested or collective == "allreduce"
+            suggested |= {name: f"{show} {name} -c {collective}"} if better else {}
+        given = [word for word in words[:1] if word in algorithms(collective)]
+        suggested[collective] = f"{show} {(given or [usual(collective)])[0]} -c {collective}"
+    return suggested
+
+
 class ScheduleOptions(OptionGroup):
     """The options that select a schedule."""
 
@@ -59,9 +76,16 @@ class ScheduleOptions(OptionGroup):
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
         """Parse the options. Raises Unsupported for ``allreduce ring`` without ``-c``."""
-        if len(argv) > 1 and argv[0] in collectives() and not argv[1].startswith("-"):
-            raise Unsupported(f"a collective follows -c: {parser.prog} {argv[1]} -c {argv[0]}")
+        if argv and argv[0] in collectives():
+            name = [word for word in argv[1:2] if not word.startswith("-")]
+            words = " ".join([*(name or [cls.any_name(argv[0])]), "-c", argv[0]])
+            raise Unsupported(f"a collective follows -c: {parser.prog} {words}")
         return super().parse(argv, parser, **more)
+
+    @classmethod
+    def any_name(cls, collective: str) -> str:
+        """A NAME to suggest for a collective."""
+        return usual(collective)
 
     def algorithm(self) -> tuple[Self, str, dict[str, object]]:
         """These options, the algorithm's name and its parameters.
@@ -83,7 +107,7 @@ class ScheduleOptions(OptionGroup):
             name = parse(self.name)[0]
             having = [one for one in collectives() if name in algorithms(one)]
             if not having and "+" not in name:
-                raise _no_algorithm(name)
+                raise no_algorithm(name)
             which = f": {', '.join(having)}" if having else ""
             raise Unsupported(f"{command} {self.name}: give its --collective{which}")
         return self.collective
@@ -112,6 +136,11 @@ class SchedulesOptions(ScheduleOptions):
     name: str = option(
         f"NAME  {_NAME}; or several with commas between, or all", completes=complete_name
     )
+
+    @classmethod
+    def any_name(cls, collective: str) -> str:
+        """All algorithms."""
+        return "all"
 
 
 def sizes_between(low: int, high: int, factor: float | None) -> list[int]:
@@ -144,14 +173,16 @@ def pairs(options: ScheduleOptions, name: str) -> Iterator[tuple[str, str]]:
     for lost in [] if name == "all" else [each for each in names if each not in known]:
         if options.collective:
             algorithm(wanted[0], lost)  # raises, with the list of names
-        raise _no_algorithm(lost)
+        raise no_algorithm(lost)
     if "+" in name and options.collective is None:
         raise Unsupported(f"{name}: a composition needs --collective")
     yield from chosen
 
 
-def _no_algorithm(name: str) -> Unsupported:
+def no_algorithm(name: str) -> Unsupported:
     """The error for an algorithm that no collective has."""
+    if name in collectives():
+        return Unsupported(f"{name} is a collective: -c {name}")
     known = dict.fromkeys(each for collective in collectives() for each in algorithms(collective))
     return unknown("algorithm", name, known, elsewhere=synonyms(known))
 

@@ -135,7 +135,7 @@ _LEGEND = (
     "rank's. port: what the busiest port of a step sends or receives, whichever is",
     "more, since it does both at once; summed over the steps. For an all-reduce it is",
     "2N(P-1) of ps, which is P times the 2N(P-1)/P of a ring.",
-    "Lower bounds: Chan et al. 2007, for such ports.",
+    "Lower bounds: Chan et al. 2007, for such ports and with the best pair's costs.",
 )
 
 

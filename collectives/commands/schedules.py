@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from inspect import getdoc
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from busbar.arguments import Parser
 from busbar.commands import Command
 from busbar.cpulist import listed
 from busbar.errors import BusbarError, ScheduleError, Unsupported
-from busbar.options import option, switch
+from busbar.options import Self, option, switch
 from busbar.tables import new_table
 from busbar.terminal import make_printable, print_note
 from busbar.units import format_count, parse_ranks
@@ -59,6 +61,13 @@ class ListCommand(Command):
     collective: str | None = option(
         "-c --collective  which collective", completes=complete_collective
     )
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """Parse the options. Raises Unsupported for a collective without ``-c``."""
+        if argv and argv[0] in collectives():
+            raise Unsupported(f"a collective follows -c: {parser.prog} -c {argv[0]}")
+        return super().parse(argv, parser, **more)
 
     def run(self) -> int:
         """Print the table."""

@@ -25,7 +25,7 @@ from busbar.units import (
     parse_ranks,
     parse_size,
 )
-from collectives.commands.command import ScheduleOptions, show, sizes_between
+from collectives.commands.command import ScheduleOptions, no_algorithm, show, sizes_between
 from collectives.formats.load import draft, is_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
@@ -88,6 +88,7 @@ class SimulateCommand(ScheduleOptions, Command):
         links: dict[str, _LinkRange] = {}
         points: list[_Point] = []
         last: dict[str, SimulationResult] = {}
+        notes: dict[str, None] = {}
         for text in names:
             cases = _grown(self, text) if self.sweep == "n" else [_case(self, text, None)]
             for case, nbytes in product(cases, sizes):
@@ -104,13 +105,15 @@ class SimulateCommand(ScheduleOptions, Command):
                 )
                 known = links.setdefault(title, _LinkRange(set(), set()))
                 known.add(result.machine)
+                notes |= dict.fromkeys(result.machine.notes)
                 tables[title].title = f"{title}; {known}"
                 last[text] = result
                 point = _Point(text, case.what.name, case.nranks, nbytes, result.seconds, rates[1])
                 points.append(point)
         alone = [] if self.sweep else [_links(one, name) for name, one in last.items()]
         law = [line for text in _server_over_ring(points) for line in wrap(text, 80)]
-        show(*tables.values(), *alone, *_LEGEND, *law, *_own_links(self.machine))
+        sources = [line for note in notes for line in wrap(f"links: {note}", 80)]
+        show(*tables.values(), *alone, *_LEGEND, *law, *_own_links(self.machine), *sources)
         if self.svg is not None:
             from collectives.predict.draw import draw_loads, draw_scaling
 
@@ -191,7 +194,7 @@ def _collective(options: SimulateCommand, name: str) -> str:
     if "+" in name or "allreduce" in known:
         return "allreduce"
     if not known:
-        raise Unsupported(f"no algorithm {name!r} in any collective; see busbar collectives list")
+        raise no_algorithm(name)
     return known[0]
 
 
@@ -208,7 +211,7 @@ def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
         raise Unsupported(f"{text}: it is for {own.ranks} ranks, not {nranks}")
     if nranks is None:
         nranks = _counted(own, parameters)
-    network = build_network(options.machine, nranks or 8)
+    network = build_network(options.machine, nranks)
     nranks = nranks or network.nranks
     check_effort(collective, name, nranks, parameters, network)
     schedule = draft(collective, name, nranks, root=own.root, **parameters)

@@ -108,7 +108,8 @@ class CollectivePredictor(ABC):
 
         The greater of ⌈lg P⌉ least latencies and the least volume through a port at the greatest
         rate (Chan et al. 2007), on the machine's best links and in their best case, without
-        additions.
+        additions. With a fit the best links are those of the best class, which has one curve for
+        all of its pairs.
         """
         machine, bounds, what = self.machine, bound(collective, ranks), spec(collective)
         if bounds is None or machine.classes is None:
@@ -137,7 +138,9 @@ def schedule_refusal(operation: Operation) -> str:
 
 
 def _best(link: LinkCosts, grid: Amounts) -> Amounts:
-    """Seconds of a message of each size in the best case of other messages and of caches."""
+    """Seconds of a message of each size in the best case of pairs, other messages and caches."""
     flags = [np.full(len(grid), flag) for flag in (False, True)]
     kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
+    if link.least is not None:
+        kinds.append(link.least(grid))
     return np.asarray(np.min(kinds, axis=0))

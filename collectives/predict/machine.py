@@ -225,7 +225,8 @@ class LinkCosts:
     these, sent data has just been written. ``still``: a swap of data that no rank has written, so
     that caches may already hold it. ``sum``: the same with an addition. ``source``: the origin of
     the figures, in a few words. A curve that is None was not measured. ``shared``: the costs of
-    copies and short messages if ranks share memory, from the same measurements.
+    copies and short messages if ranks share memory, from the same measurements. ``least``: one way
+    alone between the best pair, if the other curves are medians of pairs.
     """
 
     trip: Curve
@@ -236,6 +237,7 @@ class LinkCosts:
     still: Curve | None = None
     sum: Curve | None = None
     shared: Shared | None = None
+    least: Curve | None = None
 
     @classmethod
     def assumed(cls, alpha: float, beta: float, source: str, gamma: float = 0.0) -> LinkCosts:
@@ -509,7 +511,8 @@ class Network:
     there is a ``buffer``. ``names``: names of the nodes; without them, nodes are named by their
     numbers. ``grid``: the sides of a torus, for drawings. ``weights``: times that caches save.
     ``rates_at``: rates of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers, if
-    they were measured and depend on that; see `at`.
+    they were measured and depend on that; see `at`. ``notes``: where the links are from, a line
+    each.
     """
 
     name: str
@@ -525,6 +528,7 @@ class Network:
     grid: tuple[int, ...] = ()
     weights: Weights = NONE
     rates_at: Callable[[float], BufferDependentRates] | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
 
     def at(self, nbytes: float) -> Network:
         """The network with the rates that hold for buffers of this size, if they depend on it.

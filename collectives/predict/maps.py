@@ -21,21 +21,25 @@ import numpy as np
 from busbar.cpulist import members
 from busbar.errors import ProbeError, Unsupported
 from collectives.execution.registry import transports
-from collectives.predict.fit import digest, fit_curve, fit_shared_memory, read_fit
+from collectives.predict.fit import Fit, digest, fit_curve, fit_shared_memory, read_fit
 from collectives.predict.machine import (
     NETWORK,
     NO_LINK,
+    Amounts,
     BufferDependentRates,
     Costs,
     Curve,
+    Ids,
     LinkClassifier,
     LinkCosts,
     Links,
     Machine,
     Network,
+    Numbers,
     RankClasses,
     Weights,
     build_rank_classes,
+    close_gaps,
     distance,
     one_class,
     rank_classes_of,
@@ -157,7 +161,8 @@ def _curve(samples: Sequence[Swept]) -> Curve:
 def costs_from_two_points(topology: Topology) -> dict[str, LinkCosts]:
     """Lines through the median latency and bandwidth of each class's pairs, by class.
 
-    The swap is from the bandwidth of both directions at once, if that was measured.
+    The swap is from the bandwidth of both directions at once, if that was measured; ``least`` is
+    from the least latency and the greatest bandwidth.
     """
     find = LinkClassifier(topology)
     cells = {name: matrix(topology, name) for name in ("latency", "bandwidth", "bandwidth_both")}
@@ -174,9 +179,19 @@ def costs_from_two_points(topology: Topology) -> dict[str, LinkCosts]:
         alpha, beta = median(known["latency"]), 1 / median(known["bandwidth"])
         both = 2 / median(known["bandwidth_both"]) if known["bandwidth_both"] else beta
         swap = Curve.line(alpha, max(beta, both))
-        source = "measured latency and bandwidth of one size"
-        links[kind] = LinkCosts(Curve.line(alpha, beta), swap, swap, None, source)
+        least = Curve.line(min(known["latency"]), 1 / max(known["bandwidth"]))
+        source = _median_pair(known["latency"], known["bandwidth"])
+        links[kind] = LinkCosts(Curve.line(alpha, beta), swap, swap, None, source, least=least)
     return links
+
+
+def _median_pair(delays: Sequence[float], rates: Sequence[float]) -> str:
+    """The latency and the rate of a class, and that they are medians of pairs."""
+    text = f"latency {median(delays) * 1e6:.3g} us, {median(rates) / 1e9:.3g} GB/s"
+    if len(rates) == 1:
+        return f"{text} (measured)"
+    ends = f"{min(rates) / 1e9:.3g} to {max(rates) / 1e9:.3g}"
+    return f"{text} (medians of {len(rates)} measured pairs, {ends} GB/s)"
 
 
 _NVLINK_S, _PCIE_S, _NETWORK_S, _HOST_S = 3.4e-6, 5.7e-6, 14e-6, 1e-6
@@ -184,14 +199,23 @@ _NETWORK_RATE, _HOST_RATE = 12.5e9, 10e9
 
 
 def resolve_costs(
-    classes: RankClasses, costs: Costs | None, topology: Topology | None
+    classes: RankClasses,
+    costs: Costs | None,
+    topology: Topology | None,
+    sweep: Costs | None = None,
 ) -> tuple[list[LinkCosts], list[str]]:
     """Costs of every class, and a note for each that names their source.
 
-    A fit comes first, then the topology's measurements, then its link rates, then assumptions. A
-    class that is not in the fit gets the costs of the nearest class there.
+    A fit comes first, then the topology's measurements (``sweep``: the fit of its sweep, if it has
+    one), then its link rates, then assumptions. A class that is not in the fit ``costs`` gets the
+    costs of the nearest class there.
     """
-    near = costs.links if costs is not None else costs_from_two_points(topology) if topology else {}
+    measured = costs or sweep
+    near: Mapping[str, LinkCosts] = {}
+    if measured is not None:
+        near = measured.links
+    elif topology is not None:
+        near = costs_from_two_points(topology)
     links, notes = [], []
     for name in classes.classes:
         if name in near:
@@ -281,10 +305,18 @@ def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) 
     k = len(classes.devices)
     place = f"ranks are {classes.devices[0]} … {classes.devices[-1]}"
     if nranks > k:
-        place += f", on {-(-nranks // k)} such nodes"
-    links, notes = resolve_costs(classes, costs, map_)
+        several = len({map_.ancestor(device, Kind.HOST) for device in classes.devices}) > 1
+        place += f", on {-(-nranks // k)} such {'groups of hosts' if several else 'nodes'}"
+    sweep = None
+    if costs is None and swept(map_):
+        sweep = Fit((fit_map(map_),)).for_ranks(nranks)
+    links, notes = resolve_costs(classes, costs, map_, sweep)
     used = classes.between(nranks)
+    if sweep is not None and any(links[i].shared is None for i in used):
+        # Between hosts no memory is shared, so what was measured in shared memory is not predicted.
+        links = [replace(link, shared=None) for link in links]
     notes = [place, *(note for i, note in enumerate(notes) if i in used)]
+    costs = costs or sweep
     start, cores = (0.0, ()) if costs is None else (costs.start, costs.cores)
     return Machine(classes, links, start, cores, notes=_lines(notes, costs))
 
@@ -368,19 +400,19 @@ LATENCY_US = 0.5
 _BETWEEN = "network"  # what ports of hosts lead to
 
 
-def network_from_file(name: str, latency_us: float = LATENCY_US) -> Network:
+def network_from_file(name: str, latency_us: float = LATENCY_US, nranks: int = 0) -> Network:
     """The network of a file that ``busbar topology --from`` reads.
 
     Raises Unsupported for a file that cannot be read, or that has neither GPUs nor measured ranks.
     """
     try:
-        return network_from_map(gather([name])[0], name, latency_us)
+        return network_from_map(gather([name])[0], name, latency_us, nranks)
     except ProbeError as error:
         raise Unsupported(f"--machine {error}") from None
 
 
 def network_from_map(
-    topology: Topology, name: str = "map", latency_us: float = LATENCY_US
+    topology: Topology, name: str = "map", latency_us: float = LATENCY_US, nranks: int = 0
 ) -> Network:
     """The network of a map: of its measured ranks, or else of its GPUs.
 
@@ -390,13 +422,17 @@ def network_from_map(
     (`_ports`). If both directions at once were measured to be slower than twice one, they share
     that bandwidth. A sweep of sizes in the map gives rates by the size of a rank's buffers (of just
     written messages, as in a collective) and the rate of additions, which are free without a sweep.
-    Raises Unsupported without ranks or GPUs.
+    For more ranks than places (``nranks``) there are copies of the map, see `_copied`. Raises
+    Unsupported without ranks or GPUs.
     """
     ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
+    places = ranks or topology.gpus
     if ranks:
-        return _from_pairs(topology, ranks, name)
-    if topology.gpus:
-        return _from_routes(topology, topology.gpus, name, latency_us * 1e-6)
+        network = _from_pairs(topology, ranks, name)
+    elif topology.gpus:
+        network = _from_routes(topology, topology.gpus, name, latency_us * 1e-6)
+    if places:
+        return network if nranks <= len(places) else _copied(topology, places, network, nranks)
     raise Unsupported(f"{name}: neither GPUs nor measured ranks to be the places of ranks")
 
 
@@ -469,6 +505,13 @@ def _ports(topology: Topology, places: Sequence[Device]) -> dict[str, tuple[str,
     return {id: (home.id if home else "", most.get(home, 0.0)) for id, home in host.items()}
 
 
+def _pairs_note(name: str, by_size: bool) -> str:
+    """What the links of measured pairs are, and how ``collectives cost`` differs."""
+    what = "times by size" if by_size else "latency and rate"
+    other = "a fit of all" if by_size else "the medians"
+    return f"{name}: each pair of ranks has its own measured {what}; collectives cost takes {other}"
+
+
 def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Network:
     wires, sweep = _Wires(tuple(device.id for device in places)), _Sweep(topology)
     # For each link, the pair that it connects, and the kind of measurement of its rate.
@@ -492,7 +535,7 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ne
             shared = wires.link(middle, middle, "both", both or 2 * rate, 0.0)
             wires.routes[i, j].append(shared)
             measured[shared] = pair, "swap"
-    network = wires.machine(name, len(places))
+    network = replace(wires.machine(name, len(places)), notes=(_pairs_note(name, bool(sweep)),))
     if not sweep:
         return network
     measured_rates = network.links.rate
@@ -506,6 +549,84 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ne
         return BufferDependentRates(rates, sweep.gamma(nbytes), sweep.weights(nbytes))
 
     return replace(network, rates_at=rates_at, gamma=sweep.gamma(np.inf))
+
+
+def _copied(topology: Topology, places: Sequence[Device], one: Network, nranks: int) -> Network:
+    """Copies of a network on one switch, as many as ``nranks`` ranks need.
+
+    Between copies a message passes a link of its sender and one of its receiver, each with half of
+    the latency and the whole rate that `resolve_costs` has for a network, and the ports of both
+    hosts if there are any (`_ports`).
+    """
+    k, nlinks, copies = len(places), len(one.links), -(-nranks // len(places))
+    classes = rank_classes_of(topology)
+    costs, sources = resolve_costs(classes, None, topology)
+    source = sources[classes.across].partition(": ")[2]
+    between = costs[classes.across].trip
+    number = {name: node for node, name in enumerate(one.names)}
+    switch = number.get(_BETWEEN, one.nnodes)
+    # For each copy and node: its number. Ranks come first, the one switch last.
+    rest = [node for node in range(k, one.nnodes) if node != switch]
+    ranks, last = np.arange(copies * k), copies * (k + len(rest))
+    nodes = np.full((copies, one.nnodes + 1), last)
+    nodes[:, :k] = ranks.reshape(copies, k)
+    nodes[:, rest] = np.arange(copies * k, last).reshape(copies, len(rest))
+    # For each place: the node of its host's ports, and the numbers of these links.
+    homes = [number.get(home, switch) for home, _ in _ports(topology, places).values()]
+    ends = list(zip(one.links.tail.tolist(), one.links.head.tolist(), strict=True))
+    link = {pair: at for at, pair in enumerate(ends) if switch in pair}
+    ports_out = np.array([link.get((home, switch), NO_LINK) for home in homes])
+    ports_into = np.array([link.get((switch, home), NO_LINK) for home in homes])
+    # The links of all copies come first, then those out of ranks, then those into ranks.
+    out, into = copies * nlinks, copies * (nlinks + k)
+
+    def router(src: Numbers, dst: Numbers) -> Ids:
+        (a, i), (b, j) = np.divmod(src, k), np.divmod(dst, k)
+        within = one.routes(i, j).table()
+        within = np.where(within >= 0, within + nlinks * a[:, None], NO_LINK)
+        leaving = np.where(ports_out[i] >= 0, ports_out[i] + nlinks * a, NO_LINK)
+        entering = np.where(ports_into[j] >= 0, ports_into[j] + nlinks * b, NO_LINK)
+        across = np.stack([out + src, leaving, entering, into + dst], axis=1)
+        routes = np.full((len(src), max(within.shape[1], across.shape[1])), NO_LINK, np.int32)
+        routes[:, : within.shape[1]] = within
+        apart = a != b
+        routes[apart] = NO_LINK
+        routes[apart, : across.shape[1]] = across[apart]
+        return close_gaps(routes)
+
+    def rates(of_one: Amounts) -> Amounts:
+        return np.append(np.tile(of_one, copies), np.full(2 * len(ranks), 1 / between.beta[-1]))
+
+    known = one.rates_at
+
+    def rates_at(nbytes: float) -> BufferDependentRates:
+        assert known is not None
+        measured = known(nbytes)
+        return measured._replace(rate=rates(measured.rate))
+
+    home = nodes[:, homes].ravel()
+    tail = np.concatenate([nodes[:, one.links.tail].ravel(), ranks, home])
+    head = np.concatenate([nodes[:, one.links.head].ravel(), home, ranks])
+    delays = np.tile(one.links.latency, copies)
+    latency = np.append(delays, np.full(2 * len(ranks), between.alpha[0] / 2))
+    names = [_BETWEEN] * (last + 1)
+    for copy, node in np.ndindex(copies, one.nnodes):
+        if node != switch:
+            names[nodes[copy, node]] = one.names[node] + (f" of copy {copy + 1}" if copy else "")
+    note = (
+        f"{one.name} has {k} ranks, so {nranks} are on {copies} copies of it; between copies:"
+        f" {source}"
+    )
+    return replace(
+        one,
+        nranks=len(ranks),
+        nnodes=last + 1,
+        links=Links(tail.astype(np.int32), head.astype(np.int32), rates(one.links.rate), latency),
+        router=router,
+        names=tuple(names),
+        rates_at=None if known is None else rates_at,
+        notes=(*one.notes, note),
+    )
 
 
 # Two ranks, and the kind of measurement between them.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from math import isfinite, prod
 from pathlib import Path
@@ -38,7 +37,7 @@ from collectives.predict.machine import (
     message_slices,
     table_router,
 )
-from collectives.predict.maps import network_from_file
+from collectives.predict.maps import LATENCY_US, network_from_file
 from collectives.schedule.catalogue import check_parameter, parse
 
 _MOST_HOPS = 1 << 27  # 512 MiB of link numbers
@@ -604,26 +603,34 @@ _COMMON = {
 }
 
 
+# Ranks for which a machine is made if neither its parameters nor the options say how many.
+_RANKS = 8
 # What may stand in the place of a generator's name.
 _MAP = "or the file of a map"
 
 
-def build_network(text: str, nranks: int) -> Network:
+def build_network(text: str, nranks: int | None) -> Network:
     """Build the network of a text: a generator's name, and parameters ``key=value`` after colons.
 
     The first parameter needs no key: ``torus:8x8``. The parameter for the number of places may be
-    left out, and is then chosen for ``nranks``. Instead of a generator the text may name a file
-    that ``busbar topology --from`` reads; its ``latency_us`` is that of links without a latency
-    in the map. Every network has ``overhead_us``; ``add_gbs``, the rate of additions in GB/s
-    (without it, the rate in the file's sweep, or else additions are free); ``buffer_kib``, bytes
-    that count as sent before they have left; and with it ``burst_kib``, bytes that a link passes at
-    once after a pause. Raises Unsupported.
+    left out, and is then chosen for ``nranks`` (None: 8). Instead of a generator the text may name
+    a file that ``busbar topology --from`` reads, which is copied for more ranks than it has; its
+    ``latency_us`` is that of links without a latency in the map. Every network has ``overhead_us``;
+    ``add_gbs``, the rate of additions in GB/s (without it, the rate in the file's sweep, or else
+    additions are free); ``buffer_kib``, bytes that count as sent before they have left; and with it
+    ``burst_kib``, bytes that a link passes at once after a pause. Raises Unsupported.
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
-        generator: Generator = (partial(network_from_file, name), _nothing)
+
+        def of_file(latency_us: float = LATENCY_US) -> Network:
+            return network_from_file(name, latency_us, nranks or 0)
+
+        generator: Generator = (of_file, _nothing)
     elif name in GENERATORS:
         generator = GENERATORS[name]
+    elif any(mark in name for mark in "./"):
+        raise Unsupported(f"--machine {name}: no such file; {', '.join(GENERATORS)} need none")
     else:
         raise unknown("machine", name, (*GENERATORS, _MAP))
     make, complete = generator
@@ -639,7 +646,7 @@ def build_network(text: str, nranks: int) -> Network:
         if "float" in _kind(known, key):
             _check_rate(text, key, value)
     common = {key: float(parameters.pop(key, 0.0)) for key in _COMMON}  # type: ignore[arg-type]
-    network = make(**{**complete(nranks, parameters), **parameters})
+    network = make(**{**complete(nranks or _RANKS, parameters), **parameters})
     if common["add_gbs"]:
         network = network.adding(1e-9 / common["add_gbs"])
     overhead = common["overhead_us"] * 1e-6

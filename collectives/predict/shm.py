@@ -439,6 +439,12 @@ class SharedMemoryPredictor(CollectivePredictor):
         times = [planned.seconds(elements, itemsize) for elements in counts]
         return self.machine.start + np.array(times)
 
+    def lower_bound(self, collective: str, ranks: int, sizes: Sequence[int]) -> None:
+        """None: one pass reads from many ranks, so the bound of ports does not hold in memory.
+
+        docs/measuring-limit.md has the limit that does.
+        """
+
     def core(self, rank: int) -> int:
         """The core of a rank."""
         cores = self.machine.cores

@@ -192,7 +192,7 @@ class NetworkPredictor(CollectivePredictor):
 def _too_few_places(network: Network, ranks: int) -> str:
     return (
         f"{network.name} has places for {network.nranks} ranks, not for {ranks}; name a larger"
-        " machine, or take busbar collectives cost, which extends a measured map"
+        " machine"
     )
 
 

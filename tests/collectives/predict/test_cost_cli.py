@@ -91,6 +91,23 @@ def test_a_fit_is_written_and_used(tmp_path: Path) -> None:
     assert row["predicted_s"] == pytest.approx(5e-6 - 2.8e-9 + 2e-6 + 1e-10 * (1 << 19), rel=1e-3)
 
 
+@pytest.mark.parametrize("transport", ["mpi", "shm"])
+def test_a_swept_map_costs_what_its_fit_costs(transport: str, tmp_path: Path) -> None:
+    """Rule: with ``--topology`` alone a map's sweep is fitted, as ``fit`` does.
+
+    Between hosts no memory is shared, so for more ranks it counts as messages.
+    """
+    matrix, fit = tmp_path / "m.json", tmp_path / "fit.json"
+    matrix.write_text(own_json.dump(measured(transport=transport)))
+    assert collectives_cli("fit", str(matrix), "--out", str(fit))[0] == 0
+    command = "cost ring,ps -c allreduce -n 2 -b 1K -e 1M -f 32 --format csv"
+    alone = collectives_cli(command, "--topology", str(matrix))
+    assert alone == collectives_cli(command, "--fit", str(fit)) and alone[0] == 0
+    status, out, _ = collectives_cli("cost ring -c allreduce -n 4", "--topology", str(matrix))
+    assert status == 0
+    assert "costs: network: latency 14 us" in out and "measured with 2 ranks, not with 4" in out
+
+
 def test_a_topology_says_the_classes(tmp_path: Path) -> None:
     """Rule: with a machine, links are classed by it, and what was assumed is said."""
     text = "\tGPU0\tGPU1\tGPU2\tGPU3\n" + "".join(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import cycle, permutations
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -14,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.predict.machine import NO_LINK, Network
-from collectives.predict.maps import network_from_map
+from collectives.predict.interface import Operation
+from collectives.predict.machine import NO_LINK, Machine, Network
+from collectives.predict.maps import load_machine, network_from_map
 from collectives.predict.named import (
     GENERATORS,
     build_network,
@@ -28,9 +31,13 @@ from collectives.predict.named import (
     ring,
     torus,
 )
+from collectives.predict.predictor import choose_predictor
+from collectives.predict.simulation import NetworkPredictor
+from collectives.schedule.catalogue import algorithms
 from tests.conftest import examples
 from tests.topology.machines import shapes, switched
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
+from topology.sources import own_json
 
 GB = 1e9
 TREES = st.lists(st.integers(1, 4), min_size=1, max_size=3)
@@ -266,6 +273,64 @@ def test_a_measured_map_is_a_machine() -> None:
         network_from_map(Topology(ranks, (), pairs[:-3]))
     with pytest.raises(Unsupported, match="neither GPUs nor measured ranks"):
         network_from_map(Topology((Device("HOST", Kind.HOST),)))
+
+
+def _hosts(rates: Sequence[float], latency: float = 2e-6) -> Topology:
+    """A measured map of hosts with a rank each; ``rates``: of its pairs, used again in turn."""
+    hosts = tuple(Device(f"HOST{i}", Kind.HOST, i) for i in range(4))
+    ranks = tuple(Device(f"RANK{i}", Kind.RANK, i, parent=f"HOST{i}") for i in range(4))
+    pairs = [
+        PairFact(a.id, b.id, Fact(name, value, "measured"))
+        for (a, b), rate in zip(permutations(ranks, 2), cycle(rates), strict=False)
+        for name, value in (("latency", latency), ("bandwidth", rate))
+    ]
+    return Topology((*hosts, *ranks), (), tuple(pairs))
+
+
+def test_a_map_is_copied_for_more_ranks(tmp_path: Path) -> None:
+    """Rule: more ranks than a map has are on copies of it, in ``simulate`` as in ``cost``.
+
+    Inside a copy routes are the map's. Between copies a message passes the ports of both hosts, at
+    the latency and the rate of the median pair; so equal pairs give the times of ``cost``.
+    """
+    whole = _hosts([8e9])
+    one, many = network_from_map(whole), network_from_map(whole, nranks=10)
+    assert (one.nranks, many.nranks) == (4, 12)
+    ends = np.array([1, 2]), np.array([2, 0])
+    assert (many.routes(*ends).table()[:, :3] == one.routes(*ends).table()).all()
+    assert (many.routes(ends[0] + 4, ends[1] + 4).table()[:, :3] >= len(one.links)).all()
+    (far,) = many.routes(np.array([0]), np.array([5])).table()
+    assert [many.link(link) for link in far] == [
+        "RANK0 → HOST0", "HOST0 → network", "network → HOST1 of copy 2",
+        "HOST1 of copy 2 → RANK1 of copy 2",
+    ]  # fmt: skip
+    assert many.links.latency[far].sum() == pytest.approx(2e-6)
+    assert far[1] in many.routes(np.array([0]), np.array([1])).table()
+    assert "has 4 ranks, so 10 are on 3 copies of it" in many.notes[-1]
+    file = tmp_path / "map.json"
+    file.write_text(own_json.dump(whole))
+    for name in ("ring", "recursive_doubling"):
+        operation = Operation("allreduce", name, 16)
+        simulated = NetworkPredictor(Machine(network=build_network(str(file), 16)))
+        cost = choose_predictor(load_machine([str(file)], None, 16))
+        sizes = [1 << 10, 1 << 20]
+        expected = cost.seconds(operation, sizes)
+        assert simulated.seconds(operation, sizes) == pytest.approx(expected, rel=1e-6), name
+
+
+@pytest.mark.parametrize("name", algorithms("allreduce"))
+def test_the_bound_of_a_map_is_below_its_simulated_times(name: str, tmp_path: Path) -> None:
+    """Rule: the lower bound has the best pair's rate, so no algorithm's bytes are faster.
+
+    Its latencies are those of ports with one message at a time, and in the simulator they overlap.
+    """
+    file = tmp_path / "map.json"
+    file.write_text(own_json.dump(_hosts([1e9, 1.1e9, 1.3e9, 2e9, 1.05e9])))
+    sizes = [1 << 16, 1 << 20]
+    bound = choose_predictor(load_machine([str(file)], None, 4)).lower_bound("allreduce", 4, sizes)
+    simulated = NetworkPredictor(Machine(network=build_network(str(file), 4)))
+    seconds = simulated.seconds(Operation("allreduce", name, 4), sizes)
+    assert bound is not None and (seconds >= bound * (1 - 1e-9)).all()
 
 
 @pytest.mark.parametrize("name", sorted(GENERATORS))

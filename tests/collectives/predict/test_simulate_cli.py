@@ -14,7 +14,9 @@ from collectives.predict.named import build_network
 from collectives.schedule.catalogue import draft, spec
 from tests.collectives.msccl_files import exported
 from tests.collectives.predict.predicting import simulate
+from tests.collectives.predict.test_fit import measured
 from tests.conftest import collectives_cli
+from topology.sources import own_json
 
 
 def said(*arguments: str) -> tuple[int, str, str]:
@@ -131,6 +133,23 @@ def test_a_file_that_is_no_map(tmp_path: Path) -> None:
     status, _, err = said("ring --machine", str(file))
     assert status == 2
     assert "map.json" in err and err.count("\n") == 1
+    status, _, err = said("ring --machine", str(tmp_path / "no.json"))
+    assert status == 2
+    assert "no.json: no such file" in err and err.count("\n") == 1
+
+
+def test_more_ranks_than_a_map_has(tmp_path: Path) -> None:
+    """Rule: a map is copied for more ranks, and the output says so; without -n it has its own."""
+    file = tmp_path / "map.json"
+    file.write_text(own_json.dump(measured()))
+    status, out, _ = said("ring", "--machine", str(file))
+    assert status == 0 and "allreduce on 2 ranks" in out and "copies" not in out
+    status, out, _ = said("ring", "-n", "8", "--machine", str(file))
+    text = " ".join(out.split())
+    assert status == 0 and "allreduce on 8 ranks" in text
+    assert "has 2 ranks, so 8 are on 4 copies of it; between copies: latency 14 us" in text
+    assert "each pair of ranks has its own measured times" in text
+    assert max(map(len, out.splitlines()[-6:])) <= 80
 
 
 def test_an_imported_schedule_is_simulated_like_our_own(tmp_path: Path) -> None:
