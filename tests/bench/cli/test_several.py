@@ -47,10 +47,12 @@ def test_all_rows_are_in_every_file_and_a_map_ends_it(run: Run, tmp_path: Path) 
         kept = _counts(tmp_path / name)  # a folder has a file a launch, in the order of their names
         assert (sorted(kept) == sorted(expected)) if name == "run/" else (kept == expected), name
     assert "2 ranks, launch 1 of 2" in done.stderr and "3 ranks, launch 2 of 2" in done.stderr
-    table = done.stdout[done.stdout.rindex("# the fastest of allreduce") :].splitlines()
+    closing = done.stdout[done.stdout.rindex("# the fastest of allreduce") :]
+    # On a busy machine further lines say what disturbed the run.
+    table = closing.partition("# times may be disturbed")[0].splitlines()
     *lines, last = done.stdout.splitlines()
     assert all(line.startswith("#") and len(line) <= 80 for line in lines)
-    assert done.stdout.startswith("# the fastest of allreduce") and len(table) < 26
+    assert done.stdout.startswith("# the fastest of allreduce") and len(table) < 24
     assert re.search(
         r"# [23] ranks: ((ring|ps) (was|may be)|cannot tell whether) ", "\n".join(table)
     )
