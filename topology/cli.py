@@ -165,7 +165,6 @@ class CheckCommand(WordOptions, Command):
         "--baseline FILE  leave out the findings that an earlier check --json wrote to FILE, while"
         " their evidence is the same"
     )
-
     like: str | None = option(
         "--like FILE  also find what is unlike another machine of this model; FILE is its map"
         " (busbar topology --json > FILE) or its nvidia-smi topo -m"

@@ -83,13 +83,13 @@ def disturbances(shares: Sequence[float], noise: Noise | None) -> str:
     return "; ".join(filter(None, (noted(shares), "" if noise is None else cause(noise))))
 
 
-def greater(one: Noise, other: Noise) -> Noise:
-    """The greater noise of two placements, for a note on both."""
-    clocks = max(one.hz, other.hz, key=lambda hz: max(hz, default=0.0) / min(hz, default=1.0))
+def greatest(noises: Sequence[Noise]) -> Noise:
+    """The greatest figures of several placements, for one note on all of them."""
+    clocks = [one.hz for one in noises if one.hz]
     return Noise(
-        hz=clocks,
-        steal=(max((*one.steal, *other.steal), default=0.0),),
-        others=(max((*one.others, *other.others), default=0.0),),
+        hz=max(clocks, key=lambda hz: max(hz) / min(hz), default=()),
+        steal=tuple(share for one in noises for share in one.steal),
+        others=tuple(share for one in noises for share in one.others),
     )
 
 

@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 from bench.options.options import Options
-from bench.run.noise import disturbances, greater
+from bench.run.noise import disturbances, greatest
 from bench.run.screen import Group
 from busbar.installation import busbar_version
 from busbar.launchers import launched
@@ -243,7 +242,7 @@ def _disturbed_alike(every: Sequence[Measurement]) -> str:
         return ""
     by_rank = zip_longest(*(one.core_wait for one in every), fillvalue=0.0)
     noises = [one.noise for one in every if one.noise is not None]
-    return disturbances(list(map(max, by_rank)), reduce(greater, noises) if noises else None)
+    return disturbances(list(map(max, by_rank)), greatest(noises))
 
 
 def _lost(one: Measurement) -> str:

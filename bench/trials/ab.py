@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -144,7 +143,7 @@ def launch(one: Side, file: Path, turn: LaunchTurn | None = None) -> Sequence[Me
     target = os.devnull if one.ours else str(file)
     try:
         with Path(target).open("w") as out, show_progress(one.name, None) as show:
-            ended = child.run(words, os.environ, on_line=show, stdout=out, stderr=subprocess.PIPE)
+            ended = child.run(words, os.environ, on_line=show, stdout=out)
     except Unavailable as error:
         raise LaunchFailed(f"{one.name}: {error}") from None
     succeeded(one.name, ended, ours=one.ours)

@@ -39,11 +39,13 @@ def _whole_time(text: str) -> float:
 
     Elsewhere --budget is of a row, in seconds.
     """
-    if text.replace(".", "", 1).isdecimal():
-        raise ArgumentTypeError(
-            f"{text} of what? It is the time of the whole search: write {text}m or {text}s"
-        )
-    return time_in("s", 3, 6_000_000)(text)
+    try:
+        float(text)
+    except ValueError:
+        return time_in("s", 3, 6_000_000)(text)
+    raise ArgumentTypeError(
+        f"{text} of what? It is the time of the whole search: write {text}m or {text}s"
+    )
 
 
 class TuneCommand(Command):

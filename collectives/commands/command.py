@@ -56,8 +56,8 @@ def commands_for(words: Sequence[str]) -> dict[str, str]:
         for name in algorithms(collective):
             better = name not in suggested or collective == "allreduce"
             suggested |= {name: f"{show} {name} -c {collective}"} if better else {}
-        given = [word for word in words[:1] if word in algorithms(collective)]
-        suggested[collective] = f"{show} {(given or [usual(collective)])[0]} -c {collective}"
+        names = [word for word in words[:1] if word in algorithms(collective)]
+        suggested[collective] = f"{show} {(names or [usual(collective)])[0]} -c {collective}"
     return suggested
 
 

@@ -37,6 +37,7 @@ from collectives.predict.machine import (
     Network,
     Numbers,
     RankClasses,
+    Router,
     Weights,
     build_rank_classes,
     close_gaps,
@@ -558,7 +559,7 @@ def _copied(topology: Topology, places: Sequence[Device], one: Network, nranks: 
     the latency and the whole rate that `resolve_costs` has for a network, and the ports of both
     hosts if there are any (`_ports`).
     """
-    k, nlinks, copies = len(places), len(one.links), -(-nranks // len(places))
+    k, copies = len(places), -(-nranks // len(places))
     classes = rank_classes_of(topology)
     costs, sources = resolve_costs(classes, None, topology)
     source = sources[classes.across].partition(": ")[2]
@@ -571,28 +572,8 @@ def _copied(topology: Topology, places: Sequence[Device], one: Network, nranks: 
     nodes = np.full((copies, one.nnodes + 1), last)
     nodes[:, :k] = ranks.reshape(copies, k)
     nodes[:, rest] = np.arange(copies * k, last).reshape(copies, len(rest))
-    # For each place: the node of its host's ports, and the numbers of these links.
+    # For each place: the node of its host's ports.
     homes = [number.get(home, switch) for home, _ in _ports(topology, places).values()]
-    ends = list(zip(one.links.tail.tolist(), one.links.head.tolist(), strict=True))
-    link = {pair: at for at, pair in enumerate(ends) if switch in pair}
-    ports_out = np.array([link.get((home, switch), NO_LINK) for home in homes])
-    ports_into = np.array([link.get((switch, home), NO_LINK) for home in homes])
-    # The links of all copies come first, then those out of ranks, then those into ranks.
-    out, into = copies * nlinks, copies * (nlinks + k)
-
-    def router(src: Numbers, dst: Numbers) -> Ids:
-        (a, i), (b, j) = np.divmod(src, k), np.divmod(dst, k)
-        within = one.routes(i, j).table()
-        within = np.where(within >= 0, within + nlinks * a[:, None], NO_LINK)
-        leaving = np.where(ports_out[i] >= 0, ports_out[i] + nlinks * a, NO_LINK)
-        entering = np.where(ports_into[j] >= 0, ports_into[j] + nlinks * b, NO_LINK)
-        across = np.stack([out + src, leaving, entering, into + dst], axis=1)
-        routes = np.full((len(src), max(within.shape[1], across.shape[1])), NO_LINK, np.int32)
-        routes[:, : within.shape[1]] = within
-        apart = a != b
-        routes[apart] = NO_LINK
-        routes[apart, : across.shape[1]] = across[apart]
-        return close_gaps(routes)
 
     def rates(of_one: Amounts) -> Amounts:
         return np.append(np.tile(of_one, copies), np.full(2 * len(ranks), 1 / between.beta[-1]))
@@ -622,11 +603,40 @@ def _copied(topology: Topology, places: Sequence[Device], one: Network, nranks: 
         nranks=len(ranks),
         nnodes=last + 1,
         links=Links(tail.astype(np.int32), head.astype(np.int32), rates(one.links.rate), latency),
-        router=router,
+        router=_router_of_copies(one, copies, homes, switch),
         names=tuple(names),
         rates_at=None if known is None else rates_at,
         notes=(*one.notes, note),
     )
+
+
+def _router_of_copies(one: Network, copies: int, homes: Sequence[int], switch: int) -> Router:
+    """The router of `_copied`. ``homes``: for each place, the node of its host's ports.
+
+    The links of all copies come first, then those out of ranks, then those into ranks.
+    """
+    k, nlinks = len(homes), len(one.links)
+    out, into = copies * nlinks, copies * (nlinks + k)
+    ends = list(zip(one.links.tail.tolist(), one.links.head.tolist(), strict=True))
+    link = {pair: at for at, pair in enumerate(ends) if switch in pair}
+    ports_out = np.array([link.get((home, switch), NO_LINK) for home in homes])
+    ports_into = np.array([link.get((switch, home), NO_LINK) for home in homes])
+
+    def router(src: Numbers, dst: Numbers) -> Ids:
+        (a, i), (b, j) = np.divmod(src, k), np.divmod(dst, k)
+        within = one.routes(i, j).table()
+        within = np.where(within >= 0, within + nlinks * a[:, None], NO_LINK)
+        leaving = np.where(ports_out[i] >= 0, ports_out[i] + nlinks * a, NO_LINK)
+        entering = np.where(ports_into[j] >= 0, ports_into[j] + nlinks * b, NO_LINK)
+        across = np.stack([out + src, leaving, entering, into + dst], axis=1)
+        routes = np.full((len(src), max(within.shape[1], across.shape[1])), NO_LINK, np.int32)
+        routes[:, : within.shape[1]] = within
+        apart = a != b
+        routes[apart] = NO_LINK
+        routes[apart, : across.shape[1]] = across[apart]
+        return close_gaps(routes)
+
+    return router
 
 
 # Two ranks, and the kind of measurement between them.

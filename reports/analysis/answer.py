@@ -46,7 +46,7 @@ def answers(rows: Sequence[Measurement], *, each_size: bool = False) -> dict[str
         compared = {at: winner for at, winner in cells.items() if winner.margin is not None}
         for ranks in counts(compared):
             if ranks != 1:
-                stretches_of[f"{thing}, {head(ranks)}"] = divided(compared, ranks)
+                stretches_of[f"{thing}, {format_count(ranks, 'rank')}"] = divided(compared, ranks)
     return stretches_of
 
 
@@ -218,7 +218,7 @@ def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
         by_name = grouped(out_of_place or kind, lambda r: r.algorithm)
         ring = next((name for name in ("ring", "sharded_ps") if name in by_name), "")
         if "ps" in by_name and ring:
-            where = ", ".join((head(ranks), *words))
+            where = ", ".join((format_count(ranks, "rank"), *words))
             if len({r.placement for r in kind}) > 1:
                 where += ", out-of-place"
             lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown)
@@ -387,11 +387,6 @@ def _factor(value: float) -> str:
     if value < 0.1:
         return f"{value:.2g}"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
-
-
-def head(ranks: int) -> str:
-    """``4 ranks``: the head of a column."""
-    return format_count(ranks, "rank")
 
 
 def counts(cells: Cells) -> list[int]:

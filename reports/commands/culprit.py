@@ -170,15 +170,17 @@ def _deviating(result: Outliers, names: Sequence[str]) -> list[str]:
     """A line for each file that deviates, the greatest deviation first."""
     from busbar.units import format_change
 
-    lines: list[tuple[float, str]] = []
-    for file, ones in grouped(result.deviations, lambda one: one.file).items():
-        most = max(ones, key=lambda one: abs(log(one.ratio)))
+    def amount(one: Deviation) -> float:
+        return abs(log(one.ratio))
+
+    by_file = grouped(result.deviations, lambda one: one.file)
+    lines, of = [], len(result.files)
+    for most in sorted((max(ones, key=amount) for ones in by_file.values()), key=amount)[::-1]:
         word = "slower" if most.ratio > 1 else "faster"
-        of = len(result.files)
-        text = f"{make_printable(names[file])}: {word} than the others, {format_change(most.ratio)}"
-        text += f" at most, in {len(ones)} of {of} groups of rows" if len(result.files) > 1 else ""
-        lines.append((-abs(log(most.ratio)), text))
-    return [text for _, text in sorted(lines)]
+        name, change = make_printable(names[most.file]), format_change(most.ratio)
+        where = f" at most, in {len(by_file[most.file])} of {of} groups of rows" if of > 1 else ""
+        lines.append(f"{name}: {word} than the others, {change}{where}")
+    return lines
 
 
 def _alone(sizes: Sequence[int]) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from busbar.units import format_size
+from busbar.units import format_count, format_size
 from reports.analysis.answer import (
     answers,
     cell,
     conclusions,
     counts,
     crossovers,
-    head,
     sentence,
     server_and_ring,
     stretch_table,
@@ -46,7 +45,7 @@ def heading(rows: Sequence[Measurement]) -> str:
     words = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} collectives"
     if ranks:
         words += f" on {', '.join(map(str, ranks[:-1]))}{' and ' * (len(ranks) > 1)}"
-        words += head(ranks[-1])
+        words += format_count(ranks[-1], "rank")
     if machines:
         words += f", {', '.join(machines[:_NAMED])}{' and others' * (len(machines) > _NAMED)}"
     return words
@@ -143,4 +142,4 @@ def _map(thing: str, cells: Cells, places: Mapping[str, Look]) -> str:
         )
     caption = f"The fastest of {thing}, by size and ranks, and what the next takes (95 %)"
     caption += f"; {', '.join(map(str, crowded))} ranks share cores" if crowded else ""
-    return grid(caption, ["size", *map(head, ranks)], lines)
+    return grid(caption, ["size", *(format_count(n, "rank") for n in ranks)], lines)

@@ -175,7 +175,8 @@ function boundLines(rows, asTime) {
     return {
       ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), legendgroup: BOUNDS,
       name: found.size > 1 ? `${found.size} limits` : name, showlegend: first,
-      hovertext: pairs.map(([size, value]) => value === null ? '' : `${name}<br>${sizeText(size)}: ${show(value)}`),
+      hovertext: pairs.map(([size, value]) =>
+        value === null ? '' : `${name}<br>${sizeText(size)}: ${show(value)}`),
     };
   });
 }

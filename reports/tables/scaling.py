@@ -23,7 +23,6 @@ from reports.analysis.answer import (
     conclusions,
     counts,
     crossovers,
-    head,
     sentence,
     server_and_ring,
     stretch_table,
@@ -230,7 +229,7 @@ def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
             *wrap(f"the fastest of {thing}, by size and ranks", width),
             *wrap(f"{_figure(cells)}, and how many times as long the next takes (95 %)", width),
             *wrap(_KEY + _shared(crowded), width),
-            *_drawn(cells, {n: head(n) for n in counts(cells)}, width),
+            *_drawn(cells, {n: format_count(n, "rank") for n in counts(cells)}, width),
         ]
         for thing, cells in winners(rows).items()
         if len(counts(cells)) > 1
