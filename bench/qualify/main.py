@@ -491,7 +491,8 @@ def _next_step(known: Sequence[Observation], engine: Engine) -> str:
     launch = known[0].launch
     late = f"no host finished in {format_duration(engine.deadline(launch))}: raise --deadline, or "
     first = late * any(Ending.HUNG in one for one in endings)
-    return f"next: {first}look at the launcher: {shlex.join(engine.words(launch))}"
+    again = "once it works, qualify into a new folder (-o)"
+    return f"next: {first}look at the launcher: {shlex.join(engine.words(launch))}; {again}"
 
 
 def without_shared(

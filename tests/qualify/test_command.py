@@ -421,7 +421,8 @@ def test_a_launcher_that_starts_nothing_accuses_no_host(
     assert out.splitlines()[-1] == "none of 6 hosts can be judged"
     assert "suspects once more (n0, n1, n2 and 3" in err
     command = f"{launcher} -hosts n0 -ppn 2 -n 2 .* bench.qualify.worker .*"
-    assert re.search(f"^busbar: next: look at the launcher: {command}$", err, re.MULTILINE)
+    again = re.escape("; once it works, qualify into a new folder (-o)")
+    assert re.search(f"^busbar: next: look at the launcher: {command}{again}$", err, re.MULTILINE)
     with pytest.raises(ReportError, match=r"run: no launch measured a rate; verdicts\.json has"):
         read(Path("run"))
     _faults(monkeypatch, **dict.fromkeys(HOSTS, "hang"))
