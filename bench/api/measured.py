@@ -29,7 +29,7 @@ from reports.analysis.answer import answers, verdict
 from reports.analysis.cautions import warnings_of
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
-from reports.analysis.winners import Winner
+from reports.analysis.winners import Winner, plain_name
 from reports.exports.store import save
 from reports.figures.every import every_figure
 from reports.figures.plot import figures
@@ -238,15 +238,15 @@ class MeasuredRows(Sequence[Measurement]):
         A line for each setting, number of ranks and size where the answer compares algorithms; none
         for rows of one algorithm, or of one rank.
         """
-        taken = [
-            one.name
+        named = [
+            winner.row
             for ranges in answers(self._together).values()
             for one in ranges
-            for _ in one.won
+            for winner in one.won
         ]
         by_size = answers(self._together, each_size=True)
         ranges = chain.from_iterable(by_size.values())
-        lines = [_best(one.won[0], name) for one, name in zip(ranges, taken, strict=True)]
+        lines = [_best(one.won[0], row) for one, row in zip(ranges, named, strict=True)]
         text = best_lines(self._together, by_size, _WIDTH)
         text += disturbance_lines(self._together, _WIDTH)
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
@@ -386,23 +386,26 @@ def _matching(path: str | Path) -> Sequence[str | Path]:
     return files
 
 
-def _best(winner: Winner, named: str) -> BestAlgorithm:
-    """A line of `MeasuredRows.best`; ``named``: the algorithm that the answer names."""
-    row = winner.row
+def _best(winner: Winner, named: Measurement) -> BestAlgorithm:
+    """A line of `MeasuredRows.best`; ``named``: a row of the algorithm that the answer names."""
+    row, following = winner.row, winner.next_row
     return BestAlgorithm(
         size=row.size or 0,
         ranks=row.ranks or 0,
         placement=row.placement,
-        algorithm=winner.name,
+        algorithm=plain_name(row),
+        transport=row.transport,
         verdict=verdict(winner),
         time_s=row.time_s or nan,
         busbw_bytes_per_s=row.busbw_bytes_per_s,
-        next=winner.against,
+        next="" if following is None else plain_name(following),
+        next_transport="" if following is None else following.transport,
         ratio=winner.margin,
         ratio_low=winner.low,
         ratio_high=winner.high,
         library_ratio=winner.library,
-        answer=named,
+        answer=plain_name(named),
+        answer_transport=named.transport,
         collective=row.collective,
         dtype=row.dtype,
         op=row.op,

@@ -753,6 +753,38 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert len(none) == 0 == len(none.frame()) and "no answer" in str(none)
 
 
+def test_a_transport_is_no_part_of_an_algorithms_name() -> None:
+    """Rule: `best` has plain names, which `frame` and `filter` have too; transports are columns.
+
+    One rank, which sends nothing, has a transport of its own and makes no name longer.
+    """
+    pytest.importorskip("pandas")
+    over = {
+        "shm": {"ring": 1e-3, "tree": 4e-3, "library": 9e-3},
+        "mpi": {"ring": 2e-3, "tree": 5e-3},
+    }
+    made = [
+        allreduce(name, 2, 1 << 20, [time] * 9, transport=transport)
+        for transport, times in over.items()
+        for name, time in times.items()
+    ]
+    one_rank = [allreduce(name, 1, 1 << 20, [1e-6] * 9) for name in ("ring", "tree")]
+    rows = MeasuredRows(flat([*made, *one_rank]))
+    (best,) = rows.best()
+    assert (best.algorithm, best.transport) == ("ring", "shm") == (best.answer, "shm")
+    assert (best.next, best.next_transport, best.answer_transport) == ("ring", "mpi", "shm")
+    assert best.ratio == pytest.approx(2) and best.library_ratio == pytest.approx(9)
+    assert "ring shm" in str(rows.best()) and "ring shm" in rows.answer
+    same = ["algorithm", "transport", "size", "ranks"]
+    joined = rows.best().frame().merge(rows.frame(), on=same)
+    assert list(joined["time_s_x"]) == list(joined["time_s_y"]) == [1e-3]
+    near = MeasuredRows(flat([*made[:3], *one_rank]))
+    (best,) = near.best()
+    assert (best.next, best.next_transport) == ("tree", "shm")
+    assert len(near.filter(algorithm=best.next, transport=best.next_transport)) == 1
+    assert "ring shm" not in near.answer + str(near.best())
+
+
 def test_arrival_patterns_stay_apart() -> None:
     """Rule: rows under several arrival patterns, and of several roots, are never one line or cell.
 
