@@ -86,7 +86,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
     def run(self) -> int:
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
-        from reports.analysis.cautions import warnings_of
+        from reports.analysis.cautions import limiting, warnings_of
         from reports.analysis.expect import parse_share
         from reports.analysis.launches import over_launches
         from reports.tables.comparison import comparison_document
@@ -103,8 +103,9 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         rules = rules_of(base, new, comparisons, selection.limit)
         # Before the table, so that the answer is the last line on a terminal.
         if any(c.word == "untested" for c in comparisons):
-            raw = all(r.times_s for r in [*base, *new] if r.time_s)
-            how = "measure more iterations (raise --budget or -n)" if raw else "keep raw times"
+            rows = [r for r in [*base, *new] if r.time_s]
+            raw = all(r.times_s for r in rows)
+            how = f"measure more iterations (raise {limiting(rows)})" if raw else "keep raw times"
             gate = (
                 "" if fail is not None else "; --fail-slower 5% fails such rows if slower by more"
             )

@@ -230,7 +230,9 @@ def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
     once = [changed(r, times_s=r.every[0].times_s[:1]) for r in noisy(2)]
     path = saved(runs / "once.jsonl", once)
     err = cli("compare", path, "--", path).err
-    assert "BASE and NEW have 1 launch in common" in err and "raise --budget or -n" in err
+    assert "BASE and NEW have 1 launch in common" in err and "raise -n or --budget" in err
+    counted = saved(runs / "counted.jsonl", [changed(r, stopped="iterations") for r in once])
+    assert "measure more iterations (raise -n) to have" in cli("compare", counted, counted).err
     log = saved(runs / "bare.jsonl", noisy(2))
     head, *lines = log.read_text().splitlines()
     bare = {**json.loads(head), "environment": {}}

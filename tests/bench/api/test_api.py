@@ -684,12 +684,15 @@ def test_remedies_are_calls_and_keywords() -> None:
         '(busbar.step("toy", ranks=2, compute="exp:5,1", update=["ring", "async"]))'
     )
     for text, said in (
-        ("raise --budget or -n; use --sync barrier", "raise budget or iters; use sync barrier"),
+        ("raise -n or --budget; use --sync barrier", "raise iters or budget; use sync barrier"),
         ("--ranks N (or mpirun -n N)", "ranks N (or mpirun -n N)"),
         ("x; busbar pt2pt --out FILE", "x; busbar pt2pt --out FILE"),
         ("a -- b - 5", "a -- b - 5"),
     ):
         assert in_keywords(text) == said
+    few = timed([1e-6] * 3, stopped="iterations")
+    (advice,) = MeasuredRows(flat([allreduce("ring", 2, 64, few)])).warnings
+    assert advice.endswith("(raise iters)")
 
 
 def test_a_bad_file_does_not_cost_the_others(tmp_path: Path) -> None:
