@@ -23,6 +23,12 @@ Collective = Literal[
 ]  # fmt: skip
 """The collectives that `busbar.run` measures."""
 
+Transport = Literal["inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"]
+"""What moves the bytes of a row."""
+
+Placement = Literal["out", "in"]
+"""Whether the result of a row is apart from the input, or overwrites it."""
+
 
 class OptionKeywords(TypedDict, total=False):
     """Every option that `busbar.run` takes beside its own parameters.

@@ -122,8 +122,8 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             _print(comparisons, rules, [*base, *new], self)
         failed = _failed(comparisons, fail, new)
         if self.fail_missing and lost:
-            rows = f"{format_count(lost, 'row')} of BASE"
-            failed.insert(0, f"FAILED: {rows} {agreeing(lost, 'are')} missing in NEW")
+            lost_rows = f"{format_count(lost, 'row')} of BASE"
+            failed.insert(0, f"FAILED: {lost_rows} {agreeing(lost, 'are')} missing in NEW")
         gated = fail is not None or self.fail_missing
         if self.format == "json":
             expected = expectations_document(selection, over_launches(new), readings)

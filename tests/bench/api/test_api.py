@@ -642,7 +642,19 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
     for wrong, said in (
         ({"algorithm": 5}, "algorithm is a text or several, not 5"),
         ({"algorithm": [["ring"]]}, r"not \['ring'\]"),
-        ({"ranks": "x"}, "ranks is a whole number or several, not 'x'"),
+        ({"ranks": "x"}, "ranks is a whole number from 1, or several, not 'x'"),
+        ({"ranks": 2.5}, "ranks is a whole number from 1, or several, not 2.5"),
+        ({"ranks": [2, 0]}, "ranks is a whole number from 1, or several, not 0"),
+        ({"ranks": -1}, "not -1"),
+        ({"ranks": True}, "not True"),
+        ({"collective": "allsum"}, "no collective 'allsum'; there are: allreduce, allgather, "),
+        ({"collective": "step"}, "no collective 'step'; there are: "),
+        ({"dtype": "flaot"}, "no dtype 'flaot'; did you mean float"),
+        ({"dtype": np.complex64}, "no dtype 'complex64'; there are: float, bfloat16, "),
+        ({"op": "plus"}, "no op 'plus'; there are: sum, avg, "),
+        ({"transport": "tcp"}, "no transport 'tcp'; there are: mpi, inproc, ipc, "),
+        ({"arrival": "ramp:20"}, "no arrival 'ramp:20'; did you mean ramp"),
+        ({"arrival": "xyz"}, "no arrival 'xyz'; there are: late:RANK, ramp, random, zero"),
         ({"placement": "out-of-place"}, "no placement 'out-of-place'; there are: out, in"),
         ({"dtype": float}, "Python's float has no size"),
     ):
@@ -651,6 +663,16 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
     assert rows.filter(dtype=np.float32) == rows.filter(dtype=["float", "half"]) == rows
     same = rows.filter(dtype="float32", ranks="2")  # type: ignore[arg-type]
     assert same == rows.filter(dtype="float", ranks=2) and len(same)
+    for absent in (
+        {"collective": ["allgather", "ineighbor_allgatherv", "latency", "step:toy"]},
+        {"dtype": "double"},
+        {"op": ["max", "none"]},
+        {"transport": ["shm+mpi", "rdma"]},
+        {"arrival": ["ramp", "late:3", "delays.txt"]},
+        {"ranks": np.int64(3)},
+        {"size": 3},
+    ):
+        assert len(rows.filter(**absent)) == 0, absent  # type: ignore[arg-type]
     nothing = rows.filter(algorithm="swing")
     assert str(nothing) == "no rows" and "no rows" in nothing._repr_html_() and not nothing.notes
     assert rows == busbar.load(path) == rows[:] and rows != chosen and rows != list(rows)
