@@ -884,6 +884,48 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
         busbar.compare(*sides, noise="1%")  # type: ignore[arg-type]
 
 
+def test_two_algorithms_are_set_beside_each_other(tmp_path: Path) -> None:
+    """Rule: `compare` of two algorithms or transports names ``ignore``, which compares them.
+
+    It is an error where a side has several, since their launches would count as those of one.
+    """
+    times = {"ring": 1e-3, "ps": 2e-3, "library": 4e-3}
+    for n in range(5):
+        noise = [1 + ((7 * k + n) % 10) / 1e3 for k in range(10)]
+        made = [
+            allreduce(
+                name,
+                2,
+                1 << 20,
+                [time * one for one in noise],
+                transport="mpi" if name == "library" else "shm",
+            )
+            for name, time in times.items()
+        ]
+        (tmp_path / f"{n}.jsonl").write_bytes(to_jsonl(made))
+    rows = busbar.load(tmp_path / "*.jsonl")
+    ring, ps, library = (rows.filter(algorithm=name) for name in times)
+    with pytest.raises(ReportError, match=r'ring against ps\); ignore="algorithm" compares them'):
+        busbar.compare(ring, ps)
+    (row,) = compared = busbar.compare(ring, ps, ignore="algorithm")
+    assert (row.algorithm, row.new_algorithm, row.verdict) == ("ring", "ps", "slower")
+    assert row.change == pytest.approx(2)
+    assert "compared: algorithm ring against ps" in str(compared)
+    assert "compared with the library's" not in str(compared)
+    with pytest.raises(ReportError, match=re.escape('ignore=["algorithm", "transport"] compares')):
+        busbar.compare(ring, library)
+    (row,) = busbar.compare(ring, library, ignore=["algorithm", "transport"])
+    assert (row.transport, row.new_transport, row.verdict) == ("shm", "mpi", "slower")
+    (same,) = busbar.compare(ring, ring, ignore="algorithm")
+    assert same.algorithm == same.new_algorithm == "ring"
+    with pytest.raises(ReportError, match="choose one algorithm a side, then ignore="):
+        busbar.compare(ring + ps, library)
+    with pytest.raises(ReportError, match='ignore="algorithm": BASE has ring, ps; choose one'):
+        busbar.compare(ring + ps, ps, ignore="algorithm")
+    with pytest.raises(Unsupported, match="no setting to ignore 'op'; there are: algorithm, "):
+        busbar.compare(ring, ps, ignore="op")  # type: ignore[arg-type]
+
+
 def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     """Rule: `predict` and `simulate` give the figures of `collectives cost` and `simulate`."""
     pytest.importorskip("pandas")
