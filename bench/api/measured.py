@@ -15,17 +15,17 @@ from math import nan
 from operator import attrgetter, index
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 from msgspec import structs
 
+from bench.api.keywords import Collective, DataTypes, Placement, Transport
 from bench.api.remedies import in_keywords
 from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import each, unknown
 from busbar.errors import MissingFile, MissingLibrary, ReportError, StoreError, Unsupported
 from busbar.files import FIGURE_FORMS, has_content, make_folder, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
-from collectives.execution.registry import transports
 from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
 from reports.analysis.answer import answers, verdict
@@ -50,7 +50,6 @@ from reports.tables.show import texts
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from bench.api.keywords import Collective, DataTypes, Placement, Transport
 
 _WIDTH = 100
 # The first and the last columns of a frame, around those of the record in their order: pandas
@@ -381,7 +380,7 @@ def _possible(name: str) -> Sequence[str]:
     values: Mapping[str, Iterable[str]] = {
         "collective": (*names.KNOWN, *TESTS),
         "placement": PLACEMENT,
-        "transport": ("", *transports(), "rdma"),  # rdma: of perftest
+        "transport": ("", *get_args(Transport), "rdma"),  # rdma: of perftest
         "dtype": ("", *DTYPES, *FLOAT8),
         "op": ("", *OPS, "none"),
         "arrival": ("", "zero", "ramp", "random", "late:RANK"),
