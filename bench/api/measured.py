@@ -425,7 +425,7 @@ def _matching(path: str | Path) -> Sequence[str | Path]:
     except ValueError as error:  # such as **.log
         raise ReportError(f"busbar.load: {path}: {error}") from None
     if not files:
-        raise MissingFile(f"busbar.load: no file matches {path}")
+        raise MissingFile(f"busbar.load: no file matches {path}", path)
     return files
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import errno
 import inspect
 import io
 import json
@@ -12,6 +13,7 @@ import pickle
 import re
 import signal
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -497,8 +499,10 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
         with pytest.raises(MissingFile, match=r"no such|no file") as caught:
             busbar.load(tmp_path / missing)
         assert isinstance(caught.value, FileNotFoundError) and isinstance(caught.value, ReportError)
+        assert caught.value.filename == str(tmp_path / missing)
         again = pickle.loads(pickle.dumps(caught.value))
         assert str(again) == str(caught.value) and type(again) is MissingFile
+        assert (again.filename, again.errno) == (caught.value.filename, errno.ENOENT)
     with pytest.raises(ReportError, match="no file to read"):
         busbar.load()
     with pytest.raises(Unsupported, match="from 1, not 0"):
@@ -979,6 +983,42 @@ def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     ):
         with pytest.raises(Unsupported, match=re.escape(said)):
             call()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (busbar.load, "none.json: cannot be read: No such file"),
+        (lambda path: busbar.compare(path, path), "none.json: cannot be read"),
+        (lambda path: busbar.predict(fit=path), "none.json: cannot be read"),
+        (lambda path: busbar.predict(topology=path), "topology {}: cannot be read"),
+        (lambda path: busbar.predict(algorithms=str(path)), "none.json: cannot be read"),
+        (lambda path: busbar.simulate(machine=str(path)), "machine {}: no such file"),
+        (busbar.topology, "none.json: cannot be read"),
+        (lambda path: busbar.pick(2, path), "none.json: cannot be read"),
+        (lambda path: busbar.step(path, ranks=2), "none.json: cannot be read"),
+        (lambda path: busbar.step("toy", ranks=2, fit=path), "none.json: cannot be read"),
+        (lambda path: busbar.step("toy", ranks=2, topology=path), "topology {}: cannot be read"),
+        (lambda path: busbar.run(ranks=2, arrival=path), "arrival: {}: cannot be read"),
+        (lambda path: busbar.run("alltoallv", ranks=2, counts=path), "none.json: cannot be read"),
+        (lambda path: busbar.run(ranks=2, algorithms="auto", tuning=path), "there is no {}; "),
+        (lambda path: busbar.run(ranks=2, algorithms=str(path)), "none.json: cannot be read"),
+        (lambda path: busbar.run(ranks=2, hostfile=path), "hostfile {}: there is no such file"),
+    ],
+)
+def test_a_missing_file_is_pythons_error_too(
+    call: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
+    """Rule: a file that does not exist is MissingFile with its name, whichever call was to read it.
+
+    The message has the parameter's name, not the option's.
+    """
+    path = tmp_path / "none.json"
+    with pytest.raises(MissingFile, match=re.escape(said.format(path))) as caught:
+        call(path)
+    assert caught.value.filename == str(path) and "--" not in str(caught.value)
+    with pytest.raises(FileNotFoundError):
+        call(path)
 
 
 def test_maps_and_picks(tmp_path: Path) -> None:
