@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from busbar.completion import completing
-from busbar.errors import BusbarError, Unsupported
+from busbar.errors import BusbarError, MissingFile, Unsupported
 from busbar.installation import busbar_version, revision
 from busbar.launchers import speaks
 from busbar.units import parse_quantity
@@ -281,7 +281,10 @@ class Parser(argparse.ArgumentParser):
         try:
             return super()._get_value(action, arg_string)
         except BusbarError as error:
-            raise argparse.ArgumentError(action, str(error)) from None
+            named = argparse.ArgumentError(action, str(error))
+            if isinstance(error, MissingFile):
+                raise MissingFile(str(named), error.filename) from None
+            raise named from None
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Check as argparse does; the error ends with the most similar choice."""

@@ -5,8 +5,14 @@
 
 from __future__ import annotations
 
+from errno import ENOENT
+
 from busbar.installation import extra
 from busbar.status import BAD, MISSING, RANK_LOST
+
+TYPE_CHECKING = False  # type checkers take it for True; typing itself is slow to import
+if TYPE_CHECKING:
+    from pathlib import Path
 
 #: The most characters of a probe error's reason, which may quote a long text.
 LONGEST = 1000
@@ -40,8 +46,21 @@ class ReportError(BusbarError):
     """A file cannot be read in its format, or lacks what is needed for the request."""
 
 
-class MissingFile(ReportError, FileNotFoundError):
-    """A file to read does not exist. Python's FileNotFoundError, too."""
+class MissingFile(ReportError, Unsupported, FileNotFoundError):
+    """A file to read does not exist: ``filename``. Python's FileNotFoundError, too."""
+
+    def __init__(self, message: str, filename: str | Path) -> None:
+        super().__init__(message)
+        self.errno, self.filename = ENOENT, str(filename)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Restore the attributes of an OSError, too, which are not in ``__dict__``."""
+        more = {"errno": self.errno, "filename": self.filename}
+        return _restored, (type(self), self.args), self.__dict__ | more
+
+    def __str__(self) -> str:
+        """The message; OSError would add its number and the file."""
+        return str(self.args[0])
 
 
 class Unavailable(BusbarError):

@@ -16,7 +16,7 @@ from pathlib import Path
 from stat import S_IMODE, S_ISBLK, S_ISFIFO
 from typing import Any, BinaryIO
 
-from busbar.errors import BusbarError, StoreError, Unavailable, Unsupported
+from busbar.errors import BusbarError, MissingFile, StoreError, Unavailable, Unsupported
 from busbar.installation import extra
 from busbar.terminal import make_lines_printable
 from busbar.units import format_bytes
@@ -256,15 +256,22 @@ def append(file: int, data: bytes, wait: bool = True) -> None:
 def read(path: Path, most: int, error: type[BusbarError] = Unsupported) -> bytes:
     """The content of a user's file. Reads at most ``most`` bytes and one more.
 
-    Raises ``error``, with the file and the reason, if the file is larger or cannot be read.
+    Raises ``error``, with the file and the reason, if the file is larger or cannot be read, and
+    MissingFile if it does not exist.
     """
     try:
         data = read_some(path, most)
     except OSError as why:
-        raise error(f"{str(path)[:255]}: cannot be read: {why.strerror}") from None
+        raise unreadable(path, why, error) from None
     if len(data) > most:
         raise error(f"{path}: more than {format_bytes(most)}; no file of this kind is so large")
     return data
+
+
+def unreadable(path: Path, why: OSError, error: type[BusbarError]) -> BusbarError:
+    """The error for a file that cannot be read: MissingFile if there is none, else ``error``."""
+    text = f"{str(path)[:255]}: cannot be read: {why.strerror or why}{similar_name(path)}"
+    return MissingFile(text, path) if isinstance(why, FileNotFoundError) else error(text)
 
 
 def read_some(path: Path, most: int) -> bytes:

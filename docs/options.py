@@ -24,6 +24,7 @@ from busbar.arguments import JoinLists
 from busbar.cli import COMMANDS
 from busbar.commands import Command, CommandTable
 from busbar.process import load
+from collectives.execution.registry import transports
 
 PAGE = Path(__file__).with_suffix(".md")
 PYTHON = PAGE.with_name("python.md")
@@ -53,6 +54,12 @@ Collective = Literal[
     {collectives}
 ]  # fmt: skip
 """The collectives that `busbar.run` measures."""
+
+Transport = Literal[{transports}]
+"""What moves the bytes of a row."""
+
+Placement = Literal["out", "in"]
+"""Whether the result of a row is apart from the input, or overwrites it."""
 '''
 _CLASS = '''
 
@@ -121,11 +128,10 @@ def page() -> str:
 
 def keywords() -> str:
     """The module of the keywords of `busbar.run` and `busbar.step`, as editors read it."""
-    quoted = (f'"{name}"' for name in names())
-    collectives = textwrap.fill(", ".join(quoted) + ",", 92).replace("\n", "\n    ")
+    collectives = textwrap.fill(_quoted(names()) + ",", 92).replace("\n", "\n    ")
     return "".join(
         [
-            KEYWORDS_HEAD.format(collectives=collectives),
+            KEYWORDS_HEAD.format(collectives=collectives, transports=_quoted(transports())),
             _keywords("", map(make_parser, names()), run, ("algorithm", *running.NOT_RUN)),
             _keywords(
                 "Step",
@@ -210,8 +216,12 @@ def _value(keyword: str, action: argparse.Action) -> str:
         kind = _TYPES.get(str(action.metavar).partition(".")[0], "str")
         many = isinstance(action, (JoinLists, argparse._AppendAction)) or action.nargs == "+"
         return f"{kind} | Sequence[{kind}]" if many else kind
-    choices = ", ".join(f'"{one}"' if isinstance(one, str) else repr(one) for one in action.choices)
-    return f"Literal[{choices}]"
+    return f"Literal[{_quoted(action.choices)}]"
+
+
+def _quoted(values: Iterable[object]) -> str:
+    """Values as they are written in Python, with commas between them."""
+    return ", ".join(f'"{one}"' if isinstance(one, str) else repr(one) for one in values)
 
 
 def python_page() -> str:

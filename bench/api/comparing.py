@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 
 from bench.api.measured import MeasuredRows, load
-from bench.api.remedies import in_keywords
+from bench.api.remedies import in_keywords, written
 from bench.api.results import ResultTable, unit_of
-from busbar.errors import Unsupported
-from reports.analysis.compare import Comparison, Word, compare_runs
+from busbar.arguments import each
+from busbar.errors import BusbarError, Unsupported
+from reports.analysis.compare import Comparison, Ignored, Word, compare_runs, parse_ignored
 from reports.records.measurement import Measurement
 from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
 from reports.tables.show import lines_of
 
 _WIDTH = 100
+_IGNORE = re.compile("--ignore ([a-z,]+)")
 Rows = MeasuredRows | str | Path | Iterable[Measurement | MeasuredRows | str | Path]
 """Rows, or the files that `busbar.load` reads, or several of them."""
 
@@ -29,8 +33,9 @@ class ComparedRow:
     difference was found and a side has one launch, or the interval reaches a factor of 2;
     ``untested`` for single figures. ``metric``: what ``base`` and ``new`` are, such as ``time`` or
     ``busbw``; ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over base; ``change_low``,
-    ``change_high``: its 95 % interval. ``p``: corrected for the number of rows. ``across``: what
-    the times are, such as an arrival pattern's.
+    ``change_high``: its 95 % interval. ``p``: corrected for the number of rows.
+    ``new_algorithm``, ``new_transport``: NEW's, which are others only with ``ignore``. ``across``:
+    what the times are, such as an arrival pattern's.
     """
 
     size: int | None
@@ -51,31 +56,55 @@ class ComparedRow:
     op: str
     root: int | None
     transport: str
+    new_algorithm: str
+    new_transport: str
     across: str
 
 
 def compare(
-    base: Rows, new: Rows, *, noise: float = 0.01, anyway: bool = False
+    base: Rows,
+    new: Rows,
+    *,
+    noise: float = 0.01,
+    anyway: bool = False,
+    ignore: Ignored | Sequence[Ignored] = (),
 ) -> ResultTable[ComparedRow]:
     """NEW against BASE, row by row: faster, slower or indistinguishable.
 
     ``base``, ``new``: rows, files, or a list of both. Launches are the samples: several a side are
     needed for a verdict (``launches=5`` in `run`, or ``rows_a + rows_b``). ``noise``: the least
     relative difference that counts. ``anyway``: compare different machines or mappings, too.
+    ``ignore``: ``"algorithm"``, ``"transport"`` or both, to compare two algorithms or transports:
+    ``compare(rows.filter(algorithm="ring"), rows.filter(algorithm="ps"), ignore="algorithm")``.
 
-    Raises ReportError if they share no row, or differ in machine or mapping.
+    Raises ReportError if they share no row, or differ in machine or mapping, and if a side has
+    several values of what is ignored.
     """
     if not isinstance(noise, (int, float)) or not 0 <= noise < 1:
         raise Unsupported(f"busbar.compare: noise is a share from 0, such as 0.01, not {noise!r}")
     left, right = (_rows(side) for side in (base, new))
     texts: list[str] = []
-    compared, *_ = compare_runs(left, right, noise, "" if anyway else "anyway=True", texts.append)
+    how = "" if anyway else "anyway=True"
+    with _in_python():
+        settings = parse_ignored(",".join(map(str, each(ignore)))) if ignore else ()
+        compared, *_ = compare_runs(left, right, noise, how, texts.append, settings)
     advice = in_keywords(remedy(compared, "with busbar.compare(base, new)"))
     texts += [advice, resolution(compared), clocks(compared)]
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
     lines += [line for text in texts for line in wrap(text, _WIDTH)]
     lines.append(f"NEW against BASE: {counts_of(compared)}")
     return ResultTable(ComparedRow, map(_line, compared), "\n".join(lines))
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """A context in which messages of errors have the keyword ``ignore`` in place of the option."""
+    try:
+        yield
+    except BusbarError as error:
+        text = _IGNORE.sub(lambda option: f"ignore={written(option[1])}", str(error))
+        error.args = (text.replace("--ignore", "busbar.compare"),)
+        raise
 
 
 def _rows(side: Rows) -> MeasuredRows:
@@ -104,12 +133,12 @@ def _not_rows(value: object) -> Unsupported:
 
 
 def _line(c: Comparison) -> ComparedRow:
-    row, (low, high) = c.row.base, c.bounds or (None, None)
+    row, new, (low, high) = c.row.base, c.row.new, c.bounds or (None, None)
     return ComparedRow(
         size=row.size,
         ranks=row.ranks,
         placement=row.placement,
-        algorithm=row.algorithm or c.row.new.algorithm,
+        algorithm=row.algorithm or new.algorithm,
         verdict=c.word,
         metric=c.metric.name,
         unit=unit_of(c.metric.column),
@@ -124,5 +153,7 @@ def _line(c: Comparison) -> ComparedRow:
         op=row.op,
         root=row.root,
         transport=row.transport,
+        new_algorithm=new.algorithm or row.algorithm,
+        new_transport=new.transport,
         across=row.across,
     )

@@ -23,6 +23,12 @@ Collective = Literal[
 ]  # fmt: skip
 """The collectives that `busbar.run` measures."""
 
+Transport = Literal["inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"]
+"""What moves the bytes of a row."""
+
+Placement = Literal["out", "in"]
+"""Whether the result of a row is apart from the input, or overwrites it."""
+
 
 class OptionKeywords(TypedDict, total=False):
     """Every option that `busbar.run` takes beside its own parameters.
@@ -51,7 +57,6 @@ class OptionKeywords(TypedDict, total=False):
     - ``cudagraph``: 0 is graph off, any other number graph on
     - ``datatype``: int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float, double,
       f8e4m3, f8e5m2; all: without the last two (default float)
-    - ``details``: with several rank counts: also print every launch's tables
     - ``energy``: on GPUs: extend each row to 2 s, untimed, so that its energy can be measured
     - ``gpus``: the GPUs that a node's ranks take, in this order; pick: those that topology pick
       ranks first (default: by node-local rank)
@@ -67,8 +72,6 @@ class OptionKeywords(TypedDict, total=False):
       budget is spent)
     - ``launches``: start the ranks N times, with the rows in another order each time, and show
       the interval over launches (default 1)
-    - ``layout``: nccl: rows as nccl-tests prints them; compact: one short line for each
-      placement; auto (default): compact only on a terminal that is too narrow
     - ``limit``: % of the memory roofline (shm): in the table at the end (default), also in a last
       column, or none, without measuring the roofline
     - ``maxbytes``: largest size (default 1G)
@@ -87,8 +90,6 @@ class OptionKeywords(TypedDict, total=False):
     - ``overwrite``: replace the results in the files that are written; without append or this a
       file that has results is refused
     - ``pattern``: to the next rank, or between ranks 0-1, 2-3 … (default ring)
-    - ``per_iter_timing``: add columns of per-iteration statistics (default 0; per_iter_timing
-      alone is 1)
     - ``per_rank``: keep every rank's own times in the records
     - ``placement``: out of place, in place or both (default both)
     - ``root``: root rank of rooted collectives, or all (default 0)
@@ -130,7 +131,6 @@ class OptionKeywords(TypedDict, total=False):
     counts: str | Path | None
     cudagraph: int | None
     datatype: DataTypes | None
-    details: bool | None
     energy: bool | None
     gpus: int | str | Sequence[int | str] | None
     graph: Literal["on", "off", "compare"] | None
@@ -140,7 +140,6 @@ class OptionKeywords(TypedDict, total=False):
     in_flight: int | None
     iters: int | None
     launches: int | None
-    layout: Literal["auto", "nccl", "compact"] | None
     limit: Literal["table", "column", "none"] | None
     maxbytes: int | str | None
     minbytes: int | str | None
@@ -154,7 +153,6 @@ class OptionKeywords(TypedDict, total=False):
     oversubscribe_gpu: bool | None
     overwrite: bool | None
     pattern: Literal["ring", "pairs"] | None
-    per_iter_timing: Literal[0, 1] | None
     per_rank: bool | None
     placement: Literal["out", "in", "both"] | None
     root: int | Literal["all"] | None

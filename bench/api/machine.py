@@ -130,7 +130,7 @@ def topology(*files: str | Path) -> MachineMap:
     """The map of this machine, or of one from files that ``busbar topology --from`` reads.
 
     Each file is an argument. If files contradict each other, the first one counts. Raises
-    ProbeError.
+    MissingFile and ProbeError.
     """
     for one in files:
         if not isinstance(one, (str, Path)):
@@ -151,8 +151,8 @@ def pick(
     """The best k GPUs of this machine, or of the machine that ``files`` describe.
 
     ``objective``: ring, pairs or all-to-all. ``exclude``: GPUs to leave out, by index, id, UUID or
-    bus id. ``busy``: True to leave out GPUs in use. Raises ProbeError, and Unsupported for another
-    objective.
+    bus id. ``busy``: True to leave out GPUs in use. Raises MissingFile, ProbeError, and Unsupported
+    for another objective.
     """
     return topology(*files).pick(
         k, objective=objective, exclude=exclude, busy=busy, alternatives=alternatives

@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
 from html import escape
 from itertools import chain
 from math import nan
-from operator import attrgetter
+from operator import attrgetter, index
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 from msgspec import structs
 
+from bench.api.keywords import Collective, DataTypes, Placement, Transport
 from bench.api.remedies import in_keywords
 from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import each, unknown
 from busbar.errors import MissingFile, MissingLibrary, ReportError, StoreError, Unsupported
 from busbar.files import FIGURE_FORMS, has_content, make_folder, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
-from collectives.schedule.dtypes import canonical
+from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
+from collectives.schedule.ops import OPS
 from reports.analysis.answer import answers, verdict
 from reports.analysis.cautions import warnings_of
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
-from reports.analysis.winners import Winner
+from reports.analysis.winners import Winner, plain_name
 from reports.exports.store import save
 from reports.figures.every import every_figure
 from reports.figures.plot import figures
+from reports.readers import names
 from reports.readers.codec import with_details
 from reports.readers.frame import frame
 from reports.readers.reading import read_each
 from reports.records.measurement import Measurement, grouped
-from reports.records.metrics import PLACEMENT
+from reports.records.metrics import PLACEMENT, TESTS
 from reports.records.table import COLUMNS, Coded, as_columns, distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
 from reports.tables.scaling import answer, best_lines, disturbance_lines
@@ -46,7 +50,6 @@ from reports.tables.show import texts
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from bench.api.keywords import DataTypes
 
 _WIDTH = 100
 # The first and the last columns of a frame, around those of the record in their order: pandas
@@ -111,20 +114,21 @@ class MeasuredRows(Sequence[Measurement]):
     def filter(
         self,
         *,
-        collective: str | Sequence[str] | None = None,
+        collective: Collective | str | Sequence[Collective | str] | None = None,
         algorithm: str | Sequence[str] | None = None,
         size: int | str | Sequence[int | str] | None = None,
         ranks: int | Sequence[int] | None = None,
-        placement: str | Sequence[str] | None = None,
-        transport: str | Sequence[str] | None = None,
+        placement: Placement | Sequence[Placement] | None = None,
+        transport: Transport | str | Sequence[Transport | str] | None = None,
         dtype: DataTypes | None = None,
         op: str | Sequence[str] | None = None,
         arrival: str | Sequence[str] | None = None,
     ) -> MeasuredRows:
         """The rows with these values, one or several each: ``filter(size="64K", ranks=[2, 4])``.
 
-        Raises Unsupported for a value that no row can have, and for a name that no row has but
-        nearly so.
+        ``arrival``: a pattern without its delay, such as ``late:0``. The result is empty if no row
+        has a value that rows may have. Raises Unsupported for a value that no row can have, which
+        names those that there are, and for an algorithm that no row has but nearly so.
         """
         from bench.api.calls import type_names  # loads slowly, and few programs filter
 
@@ -138,17 +142,10 @@ class MeasuredRows(Sequence[Measurement]):
         }  # fmt: skip
         values = {name: list(each(one)) for name, one in wanted.items() if one is not None}
         for name, chosen in values.items():
-            known = {_value(row, name) for row in self.rows}
-            for one in chosen if name not in ("size", "ranks") else ():
-                if not isinstance(one, str):
-                    raise Unsupported(f"filter: {name} is a text or several, not {one!r}")
-                # `ring/ddp` of a step, and `chain:segments=4`, have further parts.
-                longer = sorted(name for name in known if name.startswith((f"{one}/", f"{one}:")))
-                near = longer[:1] or get_close_matches(one, known, 1, 0.7)
-                if name == "placement" and one not in PLACEMENT:
-                    raise unknown(name, one, PLACEMENT, "filter")
-                if one not in known and near:
-                    raise unknown(name, one, near, "filter")
+            if name not in ("size", "ranks"):
+                known = dict.fromkeys(_value(row, name) for row in self.rows)
+                for one in chosen:
+                    _check_value(name, one, list(known))
         return self._part(
             row for row in self.rows if all(_value(row, n) in one for n, one in values.items())
         )
@@ -238,15 +235,15 @@ class MeasuredRows(Sequence[Measurement]):
         A line for each setting, number of ranks and size where the answer compares algorithms; none
         for rows of one algorithm, or of one rank.
         """
-        taken = [
-            one.name
+        named = [
+            winner.row
             for ranges in answers(self._together).values()
             for one in ranges
-            for _ in one.won
+            for winner in one.won
         ]
         by_size = answers(self._together, each_size=True)
         ranges = chain.from_iterable(by_size.values())
-        lines = [_best(one.won[0], name) for one, name in zip(ranges, taken, strict=True)]
+        lines = [_best(one.won[0], row) for one, row in zip(ranges, named, strict=True)]
         text = best_lines(self._together, by_size, _WIDTH)
         text += disturbance_lines(self._together, _WIDTH)
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
@@ -350,12 +347,58 @@ def _value(row: Measurement, name: str) -> Any:
     return getattr(row, name)
 
 
+def _check_value(name: str, value: object, of_rows: Sequence[str]) -> None:
+    """Raise Unsupported for a value that `MeasuredRows.filter` cannot look for.
+
+    ``of_rows``: the values that the rows have.
+    """
+    if not isinstance(value, str):
+        raise Unsupported(f"filter: {name} is a text or several, not {value!r}")
+    if value in of_rows:
+        return
+    # `ring/ddp` of a step, and `chain:segments=4`, have further parts.
+    longer = sorted(one for one in of_rows if one.startswith((f"{value}/", f"{value}:")))
+    if near := longer[:1] or get_close_matches(value, of_rows, 1, 0.7):
+        if name == "algorithm" or not _is_possible(name, value):
+            raise unknown(name, value, near, "filter")
+    elif not _is_possible(name, value):
+        of_any = dict.fromkeys(filter(None, (*of_rows, *_possible(name))))
+        raise unknown(name, value, of_any, "filter")
+
+
+def _is_possible(name: str, value: str) -> bool:
+    """True if a row may have a value, such as ``iallreduce`` in a log of another benchmark."""
+    if name == "collective":
+        return names.is_collective(value) or value in TESTS or value.startswith("step:")
+    if name == "arrival" and re.fullmatch(r"late:[0-9]+|.*[./].*", value):  # or a file's name
+        return True
+    return name == "algorithm" or value in _possible(name)
+
+
+def _possible(name: str) -> Sequence[str]:
+    """The values of Busbar's own rows, for messages."""
+    values: Mapping[str, Iterable[str]] = {
+        "collective": (*names.KNOWN, *TESTS),
+        "placement": PLACEMENT,
+        "transport": ("", *get_args(Transport), "rdma"),  # rdma: of perftest
+        "dtype": ("", *DTYPES, *FLOAT8),
+        "op": ("", *OPS, "none"),
+        "arrival": ("", "zero", "ramp", "random", "late:RANK"),
+    }
+    return sorted(values[name])
+
+
 def _count(ranks: object) -> int:
-    """A number of ranks. Raises Unsupported."""
+    """A number of ranks, also as a text. Raises Unsupported."""
     try:
-        return int(ranks)  # type: ignore[call-overload,no-any-return]
+        count = int(ranks) if isinstance(ranks, str) else index(ranks)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise Unsupported(f"filter: ranks is a whole number or several, not {ranks!r}") from None
+        count = 0
+    if count < 1 or isinstance(ranks, bool):
+        raise Unsupported(
+            f"filter: ranks is a whole number from 1, or several, not {ranks!r}"
+        ) from None
+    return count
 
 
 def _only_rows(values: object) -> Iterator[Measurement]:
@@ -382,27 +425,30 @@ def _matching(path: str | Path) -> Sequence[str | Path]:
     except ValueError as error:  # such as **.log
         raise ReportError(f"busbar.load: {path}: {error}") from None
     if not files:
-        raise MissingFile(f"busbar.load: no file matches {path}")
+        raise MissingFile(f"busbar.load: no file matches {path}", path)
     return files
 
 
-def _best(winner: Winner, named: str) -> BestAlgorithm:
-    """A line of `MeasuredRows.best`; ``named``: the algorithm that the answer names."""
-    row = winner.row
+def _best(winner: Winner, named: Measurement) -> BestAlgorithm:
+    """A line of `MeasuredRows.best`; ``named``: a row of the algorithm that the answer names."""
+    row, following = winner.row, winner.next_row
     return BestAlgorithm(
         size=row.size or 0,
         ranks=row.ranks or 0,
         placement=row.placement,
-        algorithm=winner.name,
+        algorithm=plain_name(row),
+        transport=row.transport,
         verdict=verdict(winner),
         time_s=row.time_s or nan,
         busbw_bytes_per_s=row.busbw_bytes_per_s,
-        next=winner.against,
+        next="" if following is None else plain_name(following),
+        next_transport="" if following is None else following.transport,
         ratio=winner.margin,
         ratio_low=winner.low,
         ratio_high=winner.high,
         library_ratio=winner.library,
-        answer=named,
+        answer=plain_name(named),
+        answer_transport=named.transport,
         collective=row.collective,
         dtype=row.dtype,
         op=row.op,

@@ -101,7 +101,7 @@ def predict(
     machine, as ``busbar topology --from`` reads them. ``fit``: measured costs, a file of ``busbar
     collectives fit``. Without both, an assumed network; the text says which.
 
-    Raises Unsupported for names, rank counts and files that cannot be used.
+    Raises Unsupported for names, rank counts and files that cannot be used, and MissingFile.
     """
     what, nbytes = catalogue.spec(str(collective)), _bytes(sizes, "busbar.predict")
     if topology is not None and not isinstance(topology, (str, Path, Sequence)):
@@ -177,11 +177,12 @@ def simulate(
     (docs/simulation.md). ``ranks``: default: as many as the machine has. ``algorithms``: default:
     the usual one of the collective, such as ring. ``exact``: exact times, however long that takes.
 
-    Raises Unsupported for names, machines and rank counts that cannot be used.
+    Raises Unsupported for names, machines and rank counts that cannot be used, and MissingFile.
     """
     what, nbytes = catalogue.spec(str(collective)), _bytes(sizes, "busbar.simulate")
     requested = None if ranks is None else _ranks(ranks, "busbar.simulate")
-    network = build_network(str(machine), requested)
+    with python_names(values=[machine]):
+        network = build_network(str(machine), requested)
     count = network.nranks if requested is None else requested
     root = _root(root, count)
     if algorithms is None:

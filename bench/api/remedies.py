@@ -39,18 +39,18 @@ def _call(command: re.Match[str]) -> str:
     for flag, value in zip(words, [*words[1:], "-"], strict=True):
         if flag.startswith("-"):
             keyword = in_python(flag, parser, {} if name == "step" else RENAMED)
-            keywords[keyword] = _written(value)
+            keywords[keyword] = written(value)
     first = keywords.pop("model", '"resnet50"') if name == "step" else f'"{name}"'
     function = "step" if name == "step" else "run"
     return f"busbar.{function}({', '.join([first, *(f'{k}={v}' for k, v in keywords.items())])})"
 
 
-def _written(value: str) -> str:
+def written(value: str) -> str:
     """An option's value in Python; ``value``: the word behind the option, which may be another."""
     if value.startswith("-"):
         return "True"
     if "," in value and ":" not in value:  # exp:5,1 is one value
-        return f"[{', '.join(map(_written, value.split(',')))}]"
+        return f"[{', '.join(map(written, value.split(',')))}]"
     return value if _NUMBER.fullmatch(value) else f'"{value}"'
 
 

@@ -31,23 +31,28 @@ class BestAlgorithm:
     ``ratio``: time of the second, ``next``, over the fastest one's; ``ratio_low``, ``ratio_high``:
     its 95 % interval. ``library_ratio``: the same of the library, None if it is the fastest.
     ``answer``: the algorithm that `MeasuredRows.answer` names for the range of this size; it is
-    another one only where the verdict is not ``fastest``. ``arrival``: the pattern in which ranks
-    arrived, without its delay, such as ``late:0``. ``across``: what the times are (docs/record.md).
+    another one only where the verdict is not ``fastest``. ``transport``, ``next_transport``,
+    ``answer_transport``: what moved the bytes of these three; with two transports, ``next`` may be
+    the same algorithm over the other one. ``arrival``: the pattern in which ranks arrived, without
+    its delay, such as ``late:0``. ``across``: what the times are (docs/record.md).
     """
 
     size: int
     ranks: int
     placement: str
     algorithm: str
+    transport: str
     verdict: Verdict
     time_s: float
     busbw_bytes_per_s: float | None
     next: str
+    next_transport: str
     ratio: float | None
     ratio_low: float | None
     ratio_high: float | None
     library_ratio: float | None
     answer: str
+    answer_transport: str
     collective: str
     dtype: str
     op: str

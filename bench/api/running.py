@@ -71,6 +71,9 @@ _ELSEWHERE = {
 }  # fmt: skip
 #: Options and commands that print or draw, and what there is in Python.
 NOT_RUN = {
+    "details": "use print(rows), or print(rows.filter(ranks=2)) for the tables of one count",
+    "layout": "print(rows) has every figure; use the command with --layout",
+    "per_iter_timing": "rows have the times of all iterations: use rows[0].times_s",
     "csv": 'give out="FILE.csv", or use rows.save("FILE.csv")',
     "dry_run": "it prints a plan: use the command with --dry-run",
     "json": 'give out="FILE.jsonl", or use rows.save("FILE.jsonl")',

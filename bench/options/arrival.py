@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.errors import Unsupported
+from busbar.errors import MissingFile, Unsupported
 from busbar.files import read_text
 
 # Longest delay in seconds. Ranks spin during a delay.
@@ -126,9 +126,10 @@ def _from_file(path: Path) -> ArrivalPattern:
     try:
         text = read_text(path, _MOST_BYTES)
     except Unsupported as error:
-        raise argparse.ArgumentTypeError(
-            f"{error}; or write zero, ramp:US, late:RANK:US, random:US, all"
-        ) from None
+        text = f"{error}; or write zero, ramp:US, late:RANK:US, random:US, all"
+        if isinstance(error, MissingFile):
+            raise MissingFile(text, path) from None
+        raise argparse.ArgumentTypeError(text) from None
     table = [_line(path, n, line) for n, line in enumerate(text.splitlines(), 1)]
     rows = tuple(line for line in table if line)
     if not rows or len({len(line) for line in rows}) > 1:

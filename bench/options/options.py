@@ -22,7 +22,7 @@ from bench.options.launching import MOST_SEED, LaunchTurn, parse_turn
 from bench.options.nccl_flags import add_flags
 from busbar.arguments import JoinLists, Parser, program, unknown
 from busbar.completion import offer
-from busbar.errors import Unsupported
+from busbar.errors import MissingFile, Unsupported
 from busbar.mpi import LEVELS, OPTION
 from busbar.options import OptionGroup, Self, option, redefine, switch
 from busbar.units import MOST_RANKS, parse_size, sweep_sizes
@@ -248,7 +248,8 @@ class RunOptions(OptionGroup):
         if self.on_hosts:
             flag = "--host" if self.hosts else "--hostfile"
             if self.hostfile is not None and not self.hostfile.is_file():
-                raise Unsupported(f"--hostfile {self.hostfile}: there is no such file")
+                text = f"--hostfile {self.hostfile}: there is no such file"
+                raise MissingFile(text, self.hostfile)
             if self.in_process:
                 raise Unsupported(f"{flag} starts processes; threads are on this host alone")
             if not self.rank_list:

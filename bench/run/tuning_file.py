@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from busbar.errors import Unsupported
+from busbar.errors import MissingFile, Unsupported
 from busbar.files import read
 
 FORMAT = "busbar-tuning 2"
@@ -87,7 +87,7 @@ def dump(rules: Iterable[Rules], environment: Mapping[str, Any]) -> bytes:
 def load(path: Path) -> list[Rules]:
     """Read the rules of a file. Raises Unsupported, naming the file and what is wrong with it."""
     if not path.exists():
-        raise Unsupported(f"there is no {path}; busbar tune measures, and writes it")
+        raise MissingFile(f"there is no {path}; busbar tune measures, and writes it", path)
     return parse(read(path, _MOST_BYTES), path)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from busbar import files
-from busbar.errors import ScheduleError, Unsupported
+from busbar.errors import MissingFile, ScheduleError, Unsupported
 from busbar.terminal import make_printable
 from collectives.formats import msccl, mscclpp, mscclpp_prove, own
 from collectives.formats.convert import convert, proven
@@ -61,7 +61,7 @@ def _naming(path: Path, what: str = "") -> Iterator[None]:
     """A context in which messages of errors begin with the file; of Unsupported also ``what``."""
     try:
         yield
-    except MscclError:
+    except (MscclError, MissingFile):
         raise
     except ScheduleError as error:
         raise ScheduleError(f"{path}: {error}") from None

@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from busbar.cpulist import members
-from busbar.errors import ProbeError, Unsupported
+from busbar.errors import MissingFile, ProbeError, Unsupported
 from collectives.execution.registry import transports
 from collectives.predict.fit import Fit, digest, fit_curve, fit_shared_memory, read_fit
 from collectives.predict.machine import (
@@ -300,6 +300,8 @@ def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) 
     try:
         map_, _ = gather(topology)
         classes = rank_classes_of(map_)
+    except MissingFile as error:
+        raise MissingFile(f"--topology {error}", error.filename) from None
     except (ProbeError, ValueError) as error:
         named = str(error) if isinstance(error, ProbeError) else f"{topology[0]}: {error}"
         raise Unsupported(f"--topology {named}") from None

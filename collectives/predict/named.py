@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from busbar.arguments import unknown
-from busbar.errors import Unsupported
+from busbar.errors import MissingFile, Unsupported
 from collectives.predict.machine import (
     GB,
     MOST_PLACES,
@@ -630,7 +630,8 @@ def build_network(text: str, nranks: int | None) -> Network:
     elif name in GENERATORS:
         generator = GENERATORS[name]
     elif any(mark in name for mark in "./"):
-        raise Unsupported(f"--machine {name}: no such file; {', '.join(GENERATORS)} need none")
+        text = f"--machine {name}: no such file; {', '.join(GENERATORS)} need none"
+        raise MissingFile(text, name)
     else:
         raise unknown("machine", name, (*GENERATORS, _MAP))
     make, complete = generator

@@ -38,7 +38,7 @@ ABOVE_IN_SHORT = {
 # Options as a record has them: it may come from anywhere, and its command is meant for a shell.
 _OPTIONS = re.compile(r"-[\w ,.:=+%-]{1,1000}", re.ASCII)
 _MOST = 1000  # rows that are tested: enough to judge a run, and half a second of work
-_FEW = f"have fewer than {FEWEST} iterations: no interval is known (raise --budget or -n)"
+_FEW = f"have fewer than {FEWEST} iterations: no interval is known"
 _VARY = f"vary by more than {100 * MOST_CV:.0f} % (cv) from iteration to iteration"
 _MATTERS = 0.05  # of a median: above the 2 % that measuring aims at, and above day-to-day changes
 _MOVED = f"may be off by more than {100 * _MATTERS:.0f} %"
@@ -252,20 +252,38 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
     (fewer than 6 iterations). A run prints these lines at its end; `warnings_of` has them too.
     Back-to-back rows (``loop``) are left out: they have one mean, which cannot be judged.
     """
-    timed = [(named(r), r.times_s) for r in rows if r.times_s and r.timing != "loop"]
+    timed = [r for r in rows if r.times_s and r.timing != "loop"]
     looked_at = _looked_at(timed)
-    judged = [(where, unstable(times)) for where, times in looked_at]
-    few = sum(one.kind == "few" for _, reasons in judged for one in reasons)
-    moved = [(where, chief) for where, reasons in judged if (chief := _chief(reasons)) is not None]
+    judged = [(row, unstable(row.times_s)) for row in looked_at]
+    few = [row for row, reasons in judged if any(one.kind == "few" for one in reasons)]
+    moved = [(row, chief) for row, reasons in judged if (chief := _chief(reasons)) is not None]
     every = len(looked_at), len(timed)
-    lines = [_of_judged(few, *every, _FEW)] if few else []
+    lines = [f"{_of_judged(len(few), *every, _FEW)} (raise {limiting(few)})"] if few else []
     if moved:
         kinds = Counter(one.kind for _, one in moved)
         causes = ", ".join(f"{_SHORT[kind]} {n}" for kind, n in kinds.most_common())
-        where, worst = max(moved, key=lambda pair: pair[1].shift)
-        head = _of_judged(len(moved), *every, _MOVED)
-        lines.append(f"{head}; raise --budget ({causes}; worst: {where}, {worst.text})")
+        row, worst = max(moved, key=lambda pair: pair[1].shift)
+        head = f"{_of_judged(len(moved), *every, _MOVED)}; raise {limiting([r for r, _ in moved])}"
+        lines.append(f"{head} ({causes}; worst: {named(row)}, {worst.text})")
     return lines + _polling(rows)
+
+
+def limiting(rows: Sequence[Measurement]) -> str:
+    """The options that limited the iterations of rows, such as ``--budget`` or ``--budget or -n``.
+
+    A run has ``-n``, or a budget and perhaps a total. Where that is not known, each may be meant.
+    """
+    limits = {option for row in rows for option in _limits(row)}
+    return " or ".join(sorted(limits, reverse=True))
+
+
+def _limits(row: Measurement) -> Sequence[str]:
+    if row.stopped == "iterations":
+        return ["-n"]
+    if row.stopped not in ("budget", "precise"):
+        return ["-n", "--budget"]
+    total = "--total" in str(row.run.environment.get("options", "")).split()
+    return ["--budget", "--total"] if total else ["--budget"]
 
 
 def _polling(rows: Sequence[Measurement]) -> list[str]:

@@ -13,6 +13,9 @@ from math import exp, isnan
 from statistics import mean, median
 from typing import Any, Literal, get_args
 
+from msgspec.structs import replace
+
+from busbar.arguments import unknown
 from busbar.errors import ReportError
 from busbar.units import agreeing, format_count, format_part
 from reports.records.cores import per_core_text
@@ -39,6 +42,9 @@ _NAMED = 3  # values of a setting that a message names
 Word = Literal["faster", "slower", "indistinguishable", "cannot tell", "untested"]
 WORDS: tuple[Word, ...] = get_args(Word)
 *VERDICTS, CANNOT_TELL, UNTESTED = WORDS
+#: A setting of which two sides may have one value each and be compared all the same.
+Ignored = Literal["algorithm", "transport"]
+IGNORED: tuple[Ignored, ...] = get_args(Ignored)
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,12 @@ class Joined:
     within: tuple[float, ...] = ()
     #: Wrong elements in the results of new, in all launches.
     wrong: int = 0
+
+    @property
+    def algorithm(self) -> str:
+        """The name of the algorithm, or of two that are compared: ``ring against tree``."""
+        names = dict.fromkeys(filter(None, (self.base.algorithm, self.new.algorithm)))
+        return " against ".join(names)
 
     @property
     def sides(self) -> tuple[Samples, Samples]:
@@ -153,9 +165,15 @@ def cost(r: Measurement) -> float | None:
     return metric.of_cost(metric.of(r))
 
 
-def by_key(rows: Sequence[Measurement]) -> dict[Key, list[Measurement]]:
-    """The rows that have a time or a rate, grouped by `row_key`."""
-    return grouped((r for r in rows if cost(r) is not None), row_key)
+def by_key(
+    rows: Sequence[Measurement], ignore: Sequence[Ignored] = ()
+) -> dict[Key, list[Measurement]]:
+    """The rows that have a time or a rate, grouped by `row_key` without ignored settings."""
+    return grouped((r for r in rows if cost(r) is not None), lambda r: _key(r, ignore))
+
+
+def _key(row: Measurement, ignore: Sequence[Ignored]) -> Key:
+    return row_key(replace(row, **dict.fromkeys(ignore, "")) if ignore else row)
 
 
 def samples(rows: Sequence[Measurement]) -> Samples:
@@ -205,13 +223,14 @@ def _clocks(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[fl
 
 
 def join(
-    base: Sequence[Measurement], new: Sequence[Measurement]
+    base: Sequence[Measurement], new: Sequence[Measurement], ignore: Sequence[Ignored] = ()
 ) -> tuple[list[Joined], list[Measurement], list[Measurement]]:
     """Rows of both sides, of base only, of new only. Raises ReportError if both share no row.
 
     A row of a log that names no algorithm is joined with a library's row of the other side.
+    ``ignore``: settings that may differ.
     """
-    left, right = by_key(base), by_key(new)
+    left, right = by_key(base, ignore), by_key(new, ignore)
     keys = {key: key for key in left if key in right}
     keys |= _with_library(left, right, keys)
     both = [
@@ -227,7 +246,12 @@ def join(
         for key, other in keys.items()
     ]
     if not both:
-        raise ReportError(f"no row of BASE measured what a row of NEW did{_apart(base, new)}")
+        apart = _apart(base, new)
+        words = "; ".join(f"{name}: {' against '.join(map(_few, s))}" for name, s in apart.items())
+        raise ReportError(
+            f"no row of BASE measured what a row of NEW did{f' ({words})' if words else ''}"
+            f"{_how_to_compare(apart)}"
+        )
     lost = [rows[0] for key, rows in left.items() if key not in keys]
     joined = set(keys.values())
     return both, lost, [rows[0] for key, rows in right.items() if key not in joined]
@@ -277,23 +301,63 @@ def _agree(a: Measurement, b: Measurement) -> bool:
     return all(x == y or x in _UNKNOWN or y in _UNKNOWN for x, y in pairs)
 
 
-def _apart(base: Sequence[Measurement], new: Sequence[Measurement]) -> str:
-    """The settings (ranks, size, …) of which BASE and NEW share no value, in brackets.
-
-    Empty if there is none.
-    """
-    parts = []
+def _apart(
+    base: Sequence[Measurement], new: Sequence[Measurement]
+) -> dict[str, list[list[object]]]:
+    """The settings (ranks, size, …) of which BASE and NEW share no value, with the values."""
+    apart = {}
     for name in ("collective", "ranks", "algorithm", "size", *_MAY_LACK, "placement"):
         sides = [list(dict.fromkeys(getattr(r, name) for r in rows)) for rows in (base, new)]
         matches_any = name in _MAY_LACK and not all(set(side) - {*_UNKNOWN} for side in sides)
         if not matches_any and not set(sides[0]) & set(sides[1]):
-            words = (
-                ", ".join("none" if one in ("", None) else str(one) for one in side[:_NAMED])
-                + ", …" * (len(side) > _NAMED)
-                for side in sides
-            )
-            parts.append(f"{name}: {' against '.join(words)}")
-    return f" ({'; '.join(parts)})" if parts else ""
+            apart[name] = sides
+    return apart
+
+
+def _few(values: Sequence[object]) -> str:
+    """The first values, in words."""
+    shown = ["none" if one in ("", None) else str(one) for one in values[:_NAMED]]
+    return ", ".join(shown) + ", …" * (len(values) > _NAMED)
+
+
+def _how_to_compare(apart: Mapping[str, Sequence[Sequence[object]]]) -> str:
+    """The remedy if sides differ in `IGNORED` settings alone; else empty."""
+    if not apart or not set(apart) <= set(IGNORED):
+        return ""
+    several = [name for name, sides in apart.items() if any(len(side) > 1 for side in sides)]
+    first = f"choose one {' and one '.join(several)} a side, then " if several else ""
+    return f"; {first}--ignore {','.join(apart)} compares them"
+
+
+def parse_ignored(text: str) -> tuple[Ignored, ...]:
+    """The settings of ``--ignore``, with commas between. Raises Unsupported for another one."""
+    for word in text.split(","):
+        if word not in IGNORED:
+            raise unknown("setting to ignore", word, IGNORED, "--ignore")
+    return tuple(name for name in IGNORED if name in text.split(","))
+
+
+def _check_ignored(
+    base: Sequence[Measurement], new: Sequence[Measurement], ignore: Sequence[Ignored]
+) -> str:
+    """What is compared, such as ``algorithm ring against tree``.
+
+    Raises ReportError if a side has several values of an ignored setting.
+    """
+    words = []
+    for name in ignore:
+        sides = [
+            list(dict.fromkeys(getattr(r, name) for r in rows if cost(r) is not None))
+            for rows in (base, new)
+        ]
+        for side, values in zip(("BASE", "NEW"), sides, strict=True):
+            if len(values) > 1:
+                raise ReportError(
+                    f"--ignore {name}: {side} has {_few(values)}; choose one {name} a side"
+                )
+        if sides[0] != sides[1]:
+            words.append(f"{name} {' against '.join(map(_few, sides))}")
+    return ", ".join(words)
 
 
 def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> Word:
@@ -383,11 +447,13 @@ def _short(text: str) -> str:
     return (text if len(text) <= 60 else text[:57] + "...") or "unknown"
 
 
-def differences(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Difference]:
+def differences(
+    base: Sequence[Measurement], new: Sequence[Measurement], ignore: Sequence[Ignored] = ()
+) -> list[Difference]:
     """Differences between the runs in machine, mapping and versions.
 
     Also, for rows that both measured: whether on one side only ranks shared cores or each other's
-    work, and whether times were taken in another way.
+    work, and whether times were taken in another way. ``ignore``: see `join`.
     """
     left, right = _facts(base), _facts(new)
     unlike = []
@@ -399,7 +465,8 @@ def differences(base: Sequence[Measurement], new: Sequence[Measurement]) -> list
     if counts[0] != counts[1] and placed:  # that ranks are elsewhere follows from their number
         unlike = [d for d in unlike if d not in placed]
         unlike.append(Difference(_RANKS, _RANKS, *map(_rank_counts, counts)))
-    return unlike + _levels(base, new) + _shared(by_key(base), by_key(new))
+    shared = _shared(by_key(base, ignore), by_key(new, ignore))
+    return unlike + _levels(base, new, ignore) + shared
 
 
 def _rank_counts(counts: Sequence[int]) -> str:
@@ -415,22 +482,26 @@ def compare_runs(
     noise: float,
     anyway: str,
     note: Callable[[str], object],
+    ignore: Sequence[Ignored] = (),
 ) -> tuple[list[Comparison], list[Difference], int]:
     """Compare two runs: verdicts on shared rows, differences of the runs, number of rows NEW lacks.
 
     ``noise``: the least relative change that counts. ``anyway``: the option that allows runs on
     different machines or mappings, for the message; empty if the user gave it. ``note`` is called
-    with a line on each difference, and on what is not compared.
+    with a line on each difference, and on what is not compared. ``ignore``: settings that may
+    differ, if each side has one value.
 
-    Raises ReportError if machine or mapping differ and ``anyway`` is not empty, or if no row is
-    shared.
+    Raises ReportError if machine or mapping differ and ``anyway`` is not empty, if no row is
+    shared, or if a side has several values of an ignored setting.
     """
     if not (base and new):
         raise ReportError(f"{'NEW' if base else 'BASE'} has no rows")
+    if against := _check_ignored(base, new, ignore):
+        note(f"compared: {against}")
     both = {launch_name(r.run) for r in base} & {launch_name(r.run) for r in new}
     if both:
         note(f"BASE and NEW have {format_count(len(both), 'launch')} in common")
-    unlike = differences(base, new)
+    unlike = differences(base, new, ignore)
     bare = [not any(r.run.environment for r in side) for side in (base, new)]
     if bare[0] != bare[1]:
         unlike = [d for d in unlike if d.base and d.new]
@@ -441,10 +512,11 @@ def compare_runs(
         raise ReportError(
             f"BASE and NEW are not the same setting: {forbidding} ({anyway} compares them)"
         )
-    joined, lost, added = join(base, new)
+    joined, lost, added = join(base, new, ignore)
     for difference in unlike:
         note(f"differs: {difference}")
-    if any(one.base.algorithm != one.new.algorithm for one in joined):
+    names = [(one.base.algorithm, one.new.algorithm) for one in joined]
+    if any("" in {a, b} and a != b for a, b in names):
         note("rows without an algorithm are compared with the library's")
     for rows, name in ((lost, "BASE"), (added, "NEW")):
         if rows:
@@ -452,9 +524,11 @@ def compare_runs(
     return compare(joined, noise), unlike, len(lost)
 
 
-def _levels(base: Sequence[Measurement], new: Sequence[Measurement]) -> list[Difference]:
+def _levels(
+    base: Sequence[Measurement], new: Sequence[Measurement], ignore: Sequence[Ignored]
+) -> list[Difference]:
     """A difference if rows over MPI that both sides measured had different MPI thread levels."""
-    over = [{row_key(r): level_of(r) for r in rows if level_of(r)} for rows in (base, new)]
+    over = [{_key(r, ignore): level_of(r) for r in rows if level_of(r)} for rows in (base, new)]
     shared = [key for key in over[0] if key in over[1]]
     left, right = (", ".join(sorted({side[key] for key in shared})) for side in over)
     what = f"{format_count(len(shared), 'row')} over MPI,"

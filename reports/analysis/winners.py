@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from msgspec.structs import replace
 
@@ -25,9 +25,10 @@ from reports.statistics.quantities import LATENCY_BOUND
 class Winner:
     """The algorithm to use at one size and rank count, and how it compares with others.
 
-    - ``row``: its first row.
+    - ``name``: the algorithm, with the transport if it was measured over several. ``row``: its
+      first row.
     - ``margin``: time of the next algorithm, ``against``, over its own; None without one. ``low``,
-      ``high``: 95 % interval of the margin; None without raw times.
+      ``high``: 95 % interval of the margin; None without raw times. ``next_row``: its first row.
     - ``library``: time of the library over its own; None if it is the library, or none was
       measured. ``library_low``, ``library_high``: its 95 % interval. ``library_name``: its name,
       with the transport if it was measured over several, of which this is the fastest.
@@ -42,6 +43,7 @@ class Winner:
     low: float | None = None
     high: float | None = None
     against: str = ""
+    next_row: Measurement | None = None
     library: float | None = None
     library_low: float | None = None
     library_high: float | None = None
@@ -72,8 +74,8 @@ def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
     for r in rows:
         if not r.ranks or r.size is None or not r.time_s or r.wrong or r.worksharing:
             continue
-        name = r.algorithm or r.run.library or LIBRARY
-        name = f"{name} {r.transport}" if r.algorithm in several else name
+        name = plain_name(r)
+        name = f"{name} {r.transport}" if _carried(r) in several else name
         root = f", root {r.root}" if r.root is not None and r.root >= 0 else ""
         cells = groups.setdefault(setting(replace(r, ranks=None)) + root, {})
         cells.setdefault((r.size, r.ranks), {}).setdefault(name, []).append(r)
@@ -83,11 +85,20 @@ def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
     }
 
 
-def _several_transports(rows: Sequence[Measurement]) -> set[str]:
-    carried: dict[str, set[str]] = {}
-    for r in rows:
-        carried.setdefault(r.algorithm, set()).add(r.transport)
-    return {name for name, transports in carried.items() if len(transports) > 1}
+def plain_name(row: Measurement) -> str:
+    """The name of a row's algorithm without its transport; of a library's log the library."""
+    return row.algorithm or row.run.library or LIBRARY
+
+
+def _several_transports(rows: Sequence[Measurement]) -> set[tuple[str, bool]]:
+    """What `_carried` gives for rows of several transports."""
+    transports = grouped(dict.fromkeys((_carried(r), r.transport) for r in rows), itemgetter(0))
+    return {carried for carried, mine in transports.items() if len(mine) > 1}
+
+
+def _carried(row: Measurement) -> tuple[str, bool]:
+    """A row's algorithm, and whether anything is sent: one rank has a transport of its own."""
+    return row.algorithm, row.ranks != 1
 
 
 def is_disturbed(row: Measurement, share: float = OTHERS) -> bool:
@@ -140,7 +151,7 @@ def _standing(
     mine = contenders[name]
     ratios = {other: time_ratio(contenders[other], mine, unknown) for other in others}
     sure = all(low is not None and low > 1 for _, low, _ in ratios.values())
-    following = (*ratios[others[0]], others[0])
+    following = (*ratios[others[0]], others[0], contenders[others[0]][0])
     library = next((other for other in others if _of_library(contenders[other])), "")
     if not library or _of_library(contenders[name]):
         return Winner(name, row, *following, sure=sure)

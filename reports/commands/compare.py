@@ -39,7 +39,7 @@ from reports.records.measurement import grouped
 from reports.records.metrics import named
 
 if TYPE_CHECKING:
-    from reports.analysis.compare import Comparison, Difference
+    from reports.analysis.compare import Comparison, Difference, Ignored
     from reports.analysis.history import History
     from reports.analysis.quality import Rule
     from reports.records.measurement import Measurement, Reading
@@ -69,6 +69,11 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
     fail_slower: str | None = option(
         "--fail-slower SHARE  exit with status 1 when a row is slower by more than this, such as 5%"
     )
+    ignore: str = option(
+        "--ignore LIST  compare rows that differ in this: algorithm, transport, or both with a"
+        " comma between; a side has one of each",
+        "",
+    )
     format: str = option("--format", "table", choices=("table", "md", "json"))
     fail_missing: bool = switch(
         "--fail-missing  exit with status 1 when BASE has rows that NEW lacks"
@@ -86,7 +91,8 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
     def run(self) -> int:
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
-        from reports.analysis.cautions import warnings_of
+        from reports.analysis.cautions import limiting, warnings_of
+        from reports.analysis.compare import parse_ignored
         from reports.analysis.expect import parse_share
         from reports.analysis.launches import over_launches
         from reports.tables.comparison import comparison_document
@@ -99,12 +105,14 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             [row for one in side for row in one.rows]
             for side in (readings[: len(left)], readings[len(left) :])
         )
-        comparisons, differing, lost = compared(base, new, self)
+        ignore = parse_ignored(self.ignore) if self.ignore else ()
+        comparisons, differing, lost = compared(base, new, self, ignore)
         rules = rules_of(base, new, comparisons, selection.limit)
         # Before the table, so that the answer is the last line on a terminal.
         if any(c.word == "untested" for c in comparisons):
-            raw = all(r.times_s for r in [*base, *new] if r.time_s)
-            how = "measure more iterations (raise --budget or -n)" if raw else "keep raw times"
+            rows = [r for r in [*base, *new] if r.time_s]
+            raw = all(r.times_s for r in rows)
+            how = f"measure more iterations (raise {limiting(rows)})" if raw else "keep raw times"
             gate = (
                 "" if fail is not None else "; --fail-slower 5% fails such rows if slower by more"
             )
@@ -121,8 +129,8 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             _print(comparisons, rules, [*base, *new], self)
         failed = _failed(comparisons, fail, new)
         if self.fail_missing and lost:
-            rows = f"{format_count(lost, 'row')} of BASE"
-            failed.insert(0, f"FAILED: {rows} {agreeing(lost, 'are')} missing in NEW")
+            lost_rows = f"{format_count(lost, 'row')} of BASE"
+            failed.insert(0, f"FAILED: {lost_rows} {agreeing(lost, 'are')} missing in NEW")
         gated = fail is not None or self.fail_missing
         if self.format == "json":
             expected = expectations_document(selection, over_launches(new), readings)
@@ -142,14 +150,17 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
 
 def compared(
-    base: Sequence[Measurement], new: Sequence[Measurement], options: NoiseOptions
+    base: Sequence[Measurement],
+    new: Sequence[Measurement],
+    options: NoiseOptions,
+    ignore: Sequence[Ignored] = (),
 ) -> tuple[list[Comparison], list[Difference], int]:
     """As `reports.analysis.compare.compare_runs`; prints the notes on stderr."""
     from reports.analysis.compare import compare_runs
     from reports.analysis.expect import parse_share
 
     anyway = "" if options.anyway else "--anyway"
-    return compare_runs(base, new, parse_share(options.noise), anyway, note)
+    return compare_runs(base, new, parse_share(options.noise), anyway, note, ignore)
 
 
 def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:

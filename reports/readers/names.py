@@ -82,6 +82,14 @@ def blocking(name: str) -> str:
     return bare[1:] if bare[:1] == "i" and bare[1:] in KNOWN | _PER_RANK else bare
 
 
+def is_collective(name: str) -> bool:
+    """True for the names that `collective` gives known collectives, and for kinds of these."""
+    before, neighbor, bare = name.rpartition("neighbor_")
+    if neighbor:
+        return before in ("", "i", "persistent_") and bare in KNOWN | _PER_RANK
+    return blocking(name) in KNOWN | _PER_RANK
+
+
 def in_file_name(path: str) -> str:
     """The collective in a file's name; "" if there is none or more than one."""
     return in_words(path.replace("\\", "/").rsplit("/", 1)[-1])

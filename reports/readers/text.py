@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from busbar.errors import MissingFile, ReportError
-from busbar.files import decoded, read_some, similar_name
+from busbar.errors import ReportError
+from busbar.files import decoded, read_some, unreadable
 from busbar.terminal import strip_escapes
 
 #: Most bytes of a decompressed file; a record of a million rows is 200 MB.
@@ -92,9 +92,7 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
     try:
         data = read_some(path, LIMIT)
     except OSError as error:
-        why = f"{error.strerror}{similar_name(path)}"
-        kind = MissingFile if isinstance(error, FileNotFoundError) else ReportError
-        raise kind(f"{path}: cannot be read: {why}") from None
+        raise unreadable(path, error, ReportError) from None
     note = ""
     if data.startswith(b"\x1f\x8b"):
         data, note = _unpacked(data)

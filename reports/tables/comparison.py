@@ -20,7 +20,7 @@ from busbar.units import (
     is_open,
 )
 from reports.analysis.cautions import command_of
-from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison, Difference
+from reports.analysis.compare import CANNOT_TELL, IGNORED, WORDS, Comparison, Difference
 from reports.analysis.history import History, HistoryEvent, Series, events
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import BANDWIDTH, BESIDE, MESSAGE_RATE, TIME, named, present, setting
@@ -63,7 +63,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Rende
     new = [metric.text(c.new) or "N/A" for c in comparisons]
     columns: list[Column] = [
         ("size", "right", [format_size(r.nbytes) for r in rows]),
-        ("algorithm", "left", [c.row.base.algorithm or c.row.new.algorithm for c in comparisons]),
+        ("algorithm", "left", [c.row.algorithm for c in comparisons]),
         ("base", "right", [metric.text(c.base) or "N/A" for c in comparisons]),
         ("new", "right", new),
         ("change", "right", [format_change(c.change) for c in comparisons]),
@@ -106,6 +106,7 @@ def comparison_document(
         "comparisons": [
             {
                 **_settings(c.row.base),
+                **{f"new_{name}": getattr(c.row.new, name) for name in IGNORED},
                 "metric": c.metric.name,
                 "base": c.base,
                 "new": c.new,

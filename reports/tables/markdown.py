@@ -160,7 +160,7 @@ def _compared(comparisons: Sequence[Comparison]) -> list[str]:
         (
             setting(c.row.base) + (f", {c.metric.name}" if c.metric is not TIME else ""),
             format_size(c.row.base.nbytes),
-            c.row.base.algorithm,
+            c.row.algorithm,
             c.metric.words(c.base),
             c.metric.words(c.new),
             format_change(c.change),

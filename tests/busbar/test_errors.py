@@ -9,13 +9,14 @@ import sys
 import pytest
 
 from busbar import errors
-from busbar.errors import BusbarError, MissingLibrary, ProbeError
+from busbar.errors import BusbarError, MissingFile, MissingLibrary, ProbeError
 from busbar.process import serve
 from busbar.status import INTERRUPTED
 
 ERRORS = [
     MissingLibrary("pandas", "a.parquet") if kind is MissingLibrary
     else ProbeError("topo -m", "no matrix", 3) if kind is ProbeError
+    else MissingFile("no such file: a.csv", "a.csv") if kind is MissingFile
     else kind("what is wrong")
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, BusbarError)

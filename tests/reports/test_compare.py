@@ -223,6 +223,29 @@ def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
         )
 
 
+def test_two_algorithms_are_compared_on_request(tmp_path: Path) -> None:
+    """Rule: sides of two algorithms are refused with --ignore as the remedy, and compared by it."""
+    both = noisy(1)
+    files = [
+        saved(tmp_path / f"{name}.jsonl", [r for r in both if r.every[0].algorithm == name])
+        for name in ("ring", "tree")
+    ]
+    err = cli("compare", *files, status=2).err
+    assert "(algorithm: ring against tree); --ignore algorithm compares them" in err
+    shown = cli("compare", *files, "--ignore", "algorithm")
+    assert "compared: algorithm ring against tree" in shown.err
+    assert shown.out.count("ring against tree") == 3 and "3 cannot tell" in shown.out
+    document = json.loads(cli("compare", *files, "--ignore=algorithm", "--format=json").out)
+    names = {(one["algorithm"], one["new_algorithm"]) for one in document["comparisons"]}
+    assert names == {("ring", "tree")}
+    assert "ring against tree" in cli("compare", *files, "--ignore=algorithm", "--format=md").out
+    other = saved(tmp_path / "both.jsonl", both)
+    err = cli("compare", other, files[0], "--ignore", "algorithm", status=2).err
+    assert "--ignore algorithm: BASE has ring, tree; choose one algorithm a side" in err
+    err = cli("compare", *files, "--ignore", "size", status=2).err
+    assert "--ignore: no setting to ignore 'size'; there are: algorithm, transport" in err
+
+
 def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
     """Rule: the same files are noted, single iterations have their remedy, and a log without an
     environment is one line, not one for each fact of the other side.
@@ -230,7 +253,9 @@ def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
     once = [changed(r, times_s=r.every[0].times_s[:1]) for r in noisy(2)]
     path = saved(runs / "once.jsonl", once)
     err = cli("compare", path, "--", path).err
-    assert "BASE and NEW have 1 launch in common" in err and "raise --budget or -n" in err
+    assert "BASE and NEW have 1 launch in common" in err and "raise -n or --budget" in err
+    counted = saved(runs / "counted.jsonl", [changed(r, stopped="iterations") for r in once])
+    assert "measure more iterations (raise -n) to have" in cli("compare", counted, counted).err
     log = saved(runs / "bare.jsonl", noisy(2))
     head, *lines = log.read_text().splitlines()
     bare = {**json.loads(head), "environment": {}}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import sqrt
 from pathlib import Path
@@ -194,7 +195,7 @@ def test_the_end_of_a_sweep_says_what_moves_a_median() -> None:
     for word, (much, little) in cases.items():
         (line,) = in_brief(flat([_placed(still), _placed(still * much, "tree")]))
         over = " not over" * (word == "warm-up")
-        head = "1 of 2 rows may be off by more than 5 %; raise --budget ("
+        head = "1 of 2 rows may be off by more than 5 %; raise -n or --budget ("
         assert line.startswith(f"{head}{word}{over} 1; worst: allreduce tree 1K out, "), line
         assert unstable(still * little), f"{word}: nothing to leave alone"
         assert in_brief(flat([_placed(still * little)])) == [], word
@@ -215,8 +216,34 @@ def test_reports_warn_in_the_sentences_that_end_a_run() -> None:
     first, *found = warnings_of(rows)
     assert first == "1 row has wrong elements" and warnings_of(rows[:1]) == []
     assert found == in_brief(rows)
-    head = "2 of 3 rows may be off by more than 5 %; raise --budget (drift 2; worst: "
+    head = "2 of 3 rows may be off by more than 5 %; raise -n or --budget (drift 2; worst: "
     assert found == [f"{head}allreduce c 1K out, the last third is 37.1 % slower than the first)"]
+
+
+def test_the_remedy_is_the_option_that_limited_the_rows() -> None:
+    """Rule: a warning names the option that ended the rows it counts: -n, --budget or --total."""
+    rising = np.linspace(1e-5, 2e-5, 60).tolist()
+    of_total = {"options": "--total 5m"}
+
+    def advice(*ended: str, times: Sequence[float] = rising, **environment: str) -> str:
+        rows = [
+            allreduce("ring", 2, 1024, timed(times, stopped=one), environment=environment)
+            for one in ended
+        ]
+        (line,) = warnings_of(flat(rows))
+        return line
+
+    for times in (rising, rising[:3]):
+        for ended, option in (
+            (["iterations"], "-n"),
+            (["budget", "precise"], "--budget"),
+            (["budget", "iterations"], "-n or --budget"),
+            ([""], "-n or --budget"),
+        ):
+            line = advice(*ended, times=times)
+            assert re.search(f"raise {option}( \\(|\\)$)", line), line
+    assert "raise --total or --budget (" in advice("budget", **of_total)
+    assert "raise -n (" in advice("iterations", **of_total)
 
 
 def test_rows_beside_other_programs_are_counted() -> None:

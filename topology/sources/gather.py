@@ -12,8 +12,8 @@ from itertools import combinations
 from pathlib import Path
 
 from busbar.arguments import program
-from busbar.errors import ProbeError
-from busbar.files import decoded, read_some, similar_name
+from busbar.errors import ProbeError, Unsupported
+from busbar.files import decoded, read_some, unreadable
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.sources.matrix_text import plain
@@ -141,8 +141,9 @@ def gather(files: Iterable[str]) -> tuple[Topology, tuple[str, ...]]:
     """The map of the named files, or of this machine without files; also notes for users.
 
     ``-`` is standard input; a folder is a copy of ``/`` with sys and proc. Of several statements of
-    a fact the first file's is used. Raises ProbeError, with the file, if it cannot be read or
-    parsed, if two matrices of one program are unlike, or if no source of this machine answers.
+    a fact the first file's is used. Raises MissingFile, and ProbeError, with the file, if it cannot
+    be read or parsed, if two matrices of one program are unlike, or if no source of this machine
+    answers.
     """
     names = list(files)
     if not names:
@@ -188,8 +189,9 @@ def _file(name: str) -> Topology:
             return sysfs.read(Path(name))
         return parse(_text(name))
     except OSError as error:
-        meant = "" if name == "-" else similar_name(Path(name))
-        raise ProbeError(where, f"cannot be read: {error.strerror or error}{meant}") from None
+        if isinstance(error, FileNotFoundError):
+            raise unreadable(Path(name), error, Unsupported) from None
+        raise ProbeError(where, f"cannot be read: {error.strerror or error}") from None
     except ProbeError as error:
         raise ProbeError(where, str(error)) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import errno
 import inspect
 import io
 import json
@@ -12,6 +13,7 @@ import pickle
 import re
 import signal
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -196,6 +198,9 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
         ("allreduce", {"json": True}, "busbar.run has no json; give out="),
         ("allreduce", {"plot": "x.png"}, "busbar.run has no plot; use rows.plot()"),
+        ("allreduce", {"details": True}, "busbar.run has no details; use print(rows)"),
+        ("allreduce", {"layout": "nccl"}, "busbar.run has no layout; print(rows) has"),
+        ("allreduce", {"per_iter_timing": 1}, "has no per_iter_timing; rows have the times"),
         ("all", {}, "measures one collective; call it for each"),
         ("allreduce", {"algorithms": "ring:segments=2"}, "ring has no parameter 'segments'"),
         ("allreduce", {"algorithms": "recursive_doubling", "ranks": [2, 3]}, "a power of two"),
@@ -494,8 +499,10 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
         with pytest.raises(MissingFile, match=r"no such|no file") as caught:
             busbar.load(tmp_path / missing)
         assert isinstance(caught.value, FileNotFoundError) and isinstance(caught.value, ReportError)
+        assert caught.value.filename == str(tmp_path / missing)
         again = pickle.loads(pickle.dumps(caught.value))
         assert str(again) == str(caught.value) and type(again) is MissingFile
+        assert (again.filename, again.errno) == (caught.value.filename, errno.ENOENT)
     with pytest.raises(ReportError, match="no file to read"):
         busbar.load()
     with pytest.raises(Unsupported, match="from 1, not 0"):
@@ -642,7 +649,19 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
     for wrong, said in (
         ({"algorithm": 5}, "algorithm is a text or several, not 5"),
         ({"algorithm": [["ring"]]}, r"not \['ring'\]"),
-        ({"ranks": "x"}, "ranks is a whole number or several, not 'x'"),
+        ({"ranks": "x"}, "ranks is a whole number from 1, or several, not 'x'"),
+        ({"ranks": 2.5}, "ranks is a whole number from 1, or several, not 2.5"),
+        ({"ranks": [2, 0]}, "ranks is a whole number from 1, or several, not 0"),
+        ({"ranks": -1}, "not -1"),
+        ({"ranks": True}, "not True"),
+        ({"collective": "allsum"}, "no collective 'allsum'; there are: allreduce, allgather, "),
+        ({"collective": "step"}, "no collective 'step'; there are: "),
+        ({"dtype": "flaot"}, "no dtype 'flaot'; did you mean float"),
+        ({"dtype": np.complex64}, "no dtype 'complex64'; there are: float, bfloat16, "),
+        ({"op": "plus"}, "no op 'plus'; there are: sum, avg, "),
+        ({"transport": "tcp"}, "no transport 'tcp'; there are: mpi, inproc, ipc, "),
+        ({"arrival": "ramp:20"}, "no arrival 'ramp:20'; did you mean ramp"),
+        ({"arrival": "xyz"}, "no arrival 'xyz'; there are: late:RANK, ramp, random, zero"),
         ({"placement": "out-of-place"}, "no placement 'out-of-place'; there are: out, in"),
         ({"dtype": float}, "Python's float has no size"),
     ):
@@ -651,6 +670,16 @@ def test_rows_can_be_chosen_and_say_what_was_skipped(tmp_path: Path) -> None:
     assert rows.filter(dtype=np.float32) == rows.filter(dtype=["float", "half"]) == rows
     same = rows.filter(dtype="float32", ranks="2")  # type: ignore[arg-type]
     assert same == rows.filter(dtype="float", ranks=2) and len(same)
+    for absent in (
+        {"collective": ["allgather", "ineighbor_allgatherv", "latency", "step:toy"]},
+        {"dtype": "double"},
+        {"op": ["max", "none"]},
+        {"transport": ["shm+mpi", "rdma"]},
+        {"arrival": ["ramp", "late:3", "delays.txt"]},
+        {"ranks": np.int64(3)},
+        {"size": 3},
+    ):
+        assert len(rows.filter(**absent)) == 0, absent  # type: ignore[arg-type]
     nothing = rows.filter(algorithm="swing")
     assert str(nothing) == "no rows" and "no rows" in nothing._repr_html_() and not nothing.notes
     assert rows == busbar.load(path) == rows[:] and rows != chosen and rows != list(rows)
@@ -684,12 +713,15 @@ def test_remedies_are_calls_and_keywords() -> None:
         '(busbar.step("toy", ranks=2, compute="exp:5,1", update=["ring", "async"]))'
     )
     for text, said in (
-        ("raise --budget or -n; use --sync barrier", "raise budget or iters; use sync barrier"),
+        ("raise -n or --budget; use --sync barrier", "raise iters or budget; use sync barrier"),
         ("--ranks N (or mpirun -n N)", "ranks N (or mpirun -n N)"),
         ("x; busbar pt2pt --out FILE", "x; busbar pt2pt --out FILE"),
         ("a -- b - 5", "a -- b - 5"),
     ):
         assert in_keywords(text) == said
+    few = timed([1e-6] * 3, stopped="iterations")
+    (advice,) = MeasuredRows(flat([allreduce("ring", 2, 64, few)])).warnings
+    assert advice.endswith("(raise iters)")
 
 
 def test_a_bad_file_does_not_cost_the_others(tmp_path: Path) -> None:
@@ -751,6 +783,38 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert frame.attrs["units"]["busbw"] == "GB/s"
     none = rows[-1:].best()
     assert len(none) == 0 == len(none.frame()) and "no answer" in str(none)
+
+
+def test_a_transport_is_no_part_of_an_algorithms_name() -> None:
+    """Rule: `best` has plain names, which `frame` and `filter` have too; transports are columns.
+
+    One rank, which sends nothing, has a transport of its own and makes no name longer.
+    """
+    pytest.importorskip("pandas")
+    over = {
+        "shm": {"ring": 1e-3, "tree": 4e-3, "library": 9e-3},
+        "mpi": {"ring": 2e-3, "tree": 5e-3},
+    }
+    made = [
+        allreduce(name, 2, 1 << 20, [time] * 9, transport=transport)
+        for transport, times in over.items()
+        for name, time in times.items()
+    ]
+    one_rank = [allreduce(name, 1, 1 << 20, [1e-6] * 9) for name in ("ring", "tree")]
+    rows = MeasuredRows(flat([*made, *one_rank]))
+    (best,) = rows.best()
+    assert (best.algorithm, best.transport) == ("ring", "shm") == (best.answer, "shm")
+    assert (best.next, best.next_transport, best.answer_transport) == ("ring", "mpi", "shm")
+    assert best.ratio == pytest.approx(2) and best.library_ratio == pytest.approx(9)
+    assert "ring shm" in str(rows.best()) and "ring shm" in rows.answer
+    same = ["algorithm", "transport", "size", "ranks"]
+    joined = rows.best().frame().merge(rows.frame(), on=same)
+    assert list(joined["time_s_x"]) == list(joined["time_s_y"]) == [1e-3]
+    near = MeasuredRows(flat([*made[:3], *one_rank]))
+    (best,) = near.best()
+    assert (best.next, best.next_transport) == ("tree", "shm")
+    assert len(near.filter(algorithm=best.next, transport=best.next_transport)) == 1
+    assert "ring shm" not in near.answer + str(near.best())
 
 
 def test_arrival_patterns_stay_apart() -> None:
@@ -827,6 +891,48 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
         busbar.compare(*sides, noise="1%")  # type: ignore[arg-type]
 
 
+def test_two_algorithms_are_set_beside_each_other(tmp_path: Path) -> None:
+    """Rule: `compare` of two algorithms or transports names ``ignore``, which compares them.
+
+    It is an error where a side has several, since their launches would count as those of one.
+    """
+    times = {"ring": 1e-3, "ps": 2e-3, "library": 4e-3}
+    for n in range(5):
+        noise = [1 + ((7 * k + n) % 10) / 1e3 for k in range(10)]
+        made = [
+            allreduce(
+                name,
+                2,
+                1 << 20,
+                [time * one for one in noise],
+                transport="mpi" if name == "library" else "shm",
+            )
+            for name, time in times.items()
+        ]
+        (tmp_path / f"{n}.jsonl").write_bytes(to_jsonl(made))
+    rows = busbar.load(tmp_path / "*.jsonl")
+    ring, ps, library = (rows.filter(algorithm=name) for name in times)
+    with pytest.raises(ReportError, match=r'ring against ps\); ignore="algorithm" compares them'):
+        busbar.compare(ring, ps)
+    (row,) = compared = busbar.compare(ring, ps, ignore="algorithm")
+    assert (row.algorithm, row.new_algorithm, row.verdict) == ("ring", "ps", "slower")
+    assert row.change == pytest.approx(2)
+    assert "compared: algorithm ring against ps" in str(compared)
+    assert "compared with the library's" not in str(compared)
+    with pytest.raises(ReportError, match=re.escape('ignore=["algorithm", "transport"] compares')):
+        busbar.compare(ring, library)
+    (row,) = busbar.compare(ring, library, ignore=["algorithm", "transport"])
+    assert (row.transport, row.new_transport, row.verdict) == ("shm", "mpi", "slower")
+    (same,) = busbar.compare(ring, ring, ignore="algorithm")
+    assert same.algorithm == same.new_algorithm == "ring"
+    with pytest.raises(ReportError, match="choose one algorithm a side, then ignore="):
+        busbar.compare(ring + ps, library)
+    with pytest.raises(ReportError, match='ignore="algorithm": BASE has ring, ps; choose one'):
+        busbar.compare(ring + ps, ps, ignore="algorithm")
+    with pytest.raises(Unsupported, match="no setting to ignore 'op'; there are: algorithm, "):
+        busbar.compare(ring, ps, ignore="op")  # type: ignore[arg-type]
+
+
 def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     """Rule: `predict` and `simulate` give the figures of `collectives cost` and `simulate`."""
     pytest.importorskip("pandas")
@@ -877,6 +983,42 @@ def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     ):
         with pytest.raises(Unsupported, match=re.escape(said)):
             call()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (busbar.load, "none.json: cannot be read: No such file"),
+        (lambda path: busbar.compare(path, path), "none.json: cannot be read"),
+        (lambda path: busbar.predict(fit=path), "none.json: cannot be read"),
+        (lambda path: busbar.predict(topology=path), "topology {}: cannot be read"),
+        (lambda path: busbar.predict(algorithms=str(path)), "none.json: cannot be read"),
+        (lambda path: busbar.simulate(machine=str(path)), "machine {}: no such file"),
+        (busbar.topology, "none.json: cannot be read"),
+        (lambda path: busbar.pick(2, path), "none.json: cannot be read"),
+        (lambda path: busbar.step(path, ranks=2), "none.json: cannot be read"),
+        (lambda path: busbar.step("toy", ranks=2, fit=path), "none.json: cannot be read"),
+        (lambda path: busbar.step("toy", ranks=2, topology=path), "topology {}: cannot be read"),
+        (lambda path: busbar.run(ranks=2, arrival=path), "arrival: {}: cannot be read"),
+        (lambda path: busbar.run("alltoallv", ranks=2, counts=path), "none.json: cannot be read"),
+        (lambda path: busbar.run(ranks=2, algorithms="auto", tuning=path), "there is no {}; "),
+        (lambda path: busbar.run(ranks=2, algorithms=str(path)), "none.json: cannot be read"),
+        (lambda path: busbar.run(ranks=2, hostfile=path), "hostfile {}: there is no such file"),
+    ],
+)
+def test_a_missing_file_is_pythons_error_too(
+    call: Callable[[Path], object], said: str, tmp_path: Path
+) -> None:
+    """Rule: a file that does not exist is MissingFile with its name, whichever call was to read it.
+
+    The message has the parameter's name, not the option's.
+    """
+    path = tmp_path / "none.json"
+    with pytest.raises(MissingFile, match=re.escape(said.format(path))) as caught:
+        call(path)
+    assert caught.value.filename == str(path) and "--" not in str(caught.value)
+    with pytest.raises(FileNotFoundError):
+        call(path)
 
 
 def test_maps_and_picks(tmp_path: Path) -> None:

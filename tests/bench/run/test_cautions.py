@@ -52,7 +52,7 @@ def test_many_unsteady_rows_are_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     _times(monkeypatch, ramps)
     status, out, err = on_threads("allreduce", *SWEEP)
     assert status == 0 and err.count("\n") == 1 and "may be off" not in out
-    head = "busbar: 5 of 6 rows may be off by more than 5 %; raise --budget (drift 5; worst: "
+    head = "busbar: 5 of 6 rows may be off by more than 5 %; raise -n (drift 5; worst: "
     assert err.startswith(f"{head}allreduce ring 2K out, the last third is ")
 
 
@@ -61,8 +61,7 @@ def test_too_few_iterations_are_said_once() -> None:
     few = ("--ranks", "2", "-b", "1K", "-e", "4K", "-n", "3", "-A", "ring,tree")
     status, _, err = on_threads("allreduce", *few)
     assert status == 0 and err.splitlines() == [
-        "busbar: 12 of 12 rows have fewer than 6 iterations: no interval is known"
-        " (raise --budget or -n)"
+        "busbar: 12 of 12 rows have fewer than 6 iterations: no interval is known (raise -n)"
     ]
     assert on_threads("allreduce", *few, "--timing loop")[2] == ""
 
