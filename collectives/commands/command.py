@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 
 from busbar.arguments import Parser, unknown
 from busbar.completion import behind_commas, run_files
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option
 from busbar.terminal import open_console
-from busbar.units import MOST_RANKS, parse_ranks, sweep_sizes
+from busbar.units import MOST_RANKS, format_bytes, format_count, parse_ranks, sweep_sizes
 from collectives.formats.load import is_file, load_layout
 from collectives.schedule.catalogue import (
     algorithm,
@@ -27,6 +29,8 @@ from collectives.schedule.catalogue import (
 from collectives.schedule.layout import Layout
 
 _MOST_SIZES = 256
+#: Sentences below a table are at most this wide.
+PROSE = 80
 _NAME = (
     "an algorithm, with parameters as in chain:segments=4; or a composition like halving+ring; or a"
     " file of MSCCL or MSCCL++"
@@ -149,6 +153,25 @@ def sizes_between(low: int, high: int, factor: float | None) -> list[int]:
     if len(sizes) > _MOST_SIZES:
         raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
     return sizes
+
+
+def ranks_of_grid(parameters: Mapping[str, object]) -> int | None:
+    """The number of ranks of an algorithm's grid; None if the parameters have none."""
+    sides = parameters.get("grid") or parameters.get("dims")
+    return math.prod(sides) if isinstance(sides, tuple) else None
+
+
+def server_over_ring(nbytes: int, nranks: int, ratio: float, by_port: float) -> list[str]:
+    """Lines of a sentence on the time of ps over that of ring, as `reports.analysis.answer` has it.
+
+    ``by_port``: the ratio of the bytes through the busiest port.
+    """
+    text = (
+        f"ps takes {ratio:.3g} times as long as ring at {format_bytes(nbytes)} on"
+        f" {format_count(nranks, 'rank')}; by bytes through the busiest port, with one port a"
+        f" rank, {by_port:.3g} times"
+    )
+    return wrap(text, min(width(), PROSE))
 
 
 def parse_rank_count(text: str, most: int = MOST_RANKS) -> int:

@@ -20,6 +20,7 @@ from busbar.tables import new_table
 from busbar.terminal import make_printable, print_note
 from busbar.units import format_count, parse_ranks
 from collectives.commands.command import (
+    PROSE,
     ScheduleOptions,
     SchedulesOptions,
     complete_collective,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 # With more ranks than this, or without room, moves are listed, not shown in a column per rank.
 _WIDEST = 8
-# Sentences below a table are at most this wide.
-_PROSE = 80
 
 
 def summary(collective: str, name: str) -> str:
@@ -106,7 +105,7 @@ class ShowCommand(ScheduleOptions, Command):
             f"{move} {last}: sends chunk {last} to rank {nranks - 1}, which keeps it instead of its"
             f" own; +{last}: which adds it"
         )
-        legend = "\n".join(wrap(legend, min(width(), _PROSE)))
+        legend = "\n".join(wrap(legend, min(width(), PROSE)))
         description = _about(collective, name)
         table = _columns(schedule, title) if nranks <= _WIDEST else None
         if table is not None and _whole_width(table) <= width():
@@ -132,7 +131,7 @@ def _about(collective: str, name: str) -> list[str]:
         return []
     _, *more = (getdoc(algorithm(collective, name)) or "").split("\n\n")
     texts = [_of_ranks(" ".join(one.split())) for one in more if not one.startswith("Raises")]
-    return [line for text in texts for line in wrap(text, min(width(), _PROSE))]
+    return [line for text in texts for line in wrap(text, min(width(), PROSE))]
 
 
 def _whole_width(table: Table) -> int:

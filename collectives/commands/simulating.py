@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import replace
 from itertools import product
@@ -25,7 +24,15 @@ from busbar.units import (
     parse_ranks,
     parse_size,
 )
-from collectives.commands.command import ScheduleOptions, no_algorithm, show, sizes_between
+from collectives.commands.command import (
+    PROSE,
+    ScheduleOptions,
+    no_algorithm,
+    ranks_of_grid,
+    server_over_ring,
+    show,
+    sizes_between,
+)
 from collectives.formats.load import draft, is_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
@@ -57,7 +64,9 @@ class SimulateCommand(ScheduleOptions, Command):
         "",
     )
     minbytes: str = option("-b --minbytes SIZE  size; with --sweep b the smallest", "1M")
-    maxbytes: str | None = option("-e --maxbytes SIZE  with --sweep b: up to this size")
+    maxbytes: str | None = option(
+        "-e --maxbytes SIZE  with --sweep b: up to this size (default 1G)"
+    )
     stepfactor: float = option("-f --stepfactor F  factor between the sizes of --sweep b", 4.0)
     sweep: str | None = option(
         "--sweep  simulate several rank counts (n) or sizes (b)", choices=("n", "b")
@@ -111,8 +120,8 @@ class SimulateCommand(ScheduleOptions, Command):
                 point = _Point(text, case.what.name, case.nranks, nbytes, result.seconds, rates[1])
                 points.append(point)
         alone = [] if self.sweep else [_links(one, name) for name, one in last.items()]
-        law = [line for text in _server_over_ring(points) for line in wrap(text, 80)]
-        sources = [line for note in notes for line in wrap(f"links: {note}", 80)]
+        law = _server_over_ring(points)
+        sources = [line for note in notes for line in wrap(f"links: {note}", PROSE)]
         show(*tables.values(), *alone, *_LEGEND, *law, *_own_links(self.machine), *sources)
         if self.svg is not None:
             from collectives.predict.draw import draw_loads, draw_scaling
@@ -227,8 +236,7 @@ def _counted(options: SimulateCommand, parameters: dict[str, object]) -> int | N
         if len(counts) != 1:
             raise Unsupported(f"-n {options.ranks}: one rank count is needed without --sweep n")
         return counts[0]
-    sides = parameters.get("grid") or parameters.get("dims")
-    return math.prod(sides) if isinstance(sides, tuple) else None
+    return ranks_of_grid(parameters)
 
 
 def _sizes(options: SimulateCommand) -> list[int]:
@@ -238,8 +246,7 @@ def _sizes(options: SimulateCommand) -> list[int]:
         if options.maxbytes is not None:
             raise Unsupported("-e goes with --sweep b")
         return [size]
-    top = max(size, 1 << 30) if options.maxbytes is None else parse_size(options.maxbytes)
-    return sizes_between(size, top, options.stepfactor)
+    return sizes_between(size, parse_size(options.maxbytes or "1G"), options.stepfactor)
 
 
 def _grown(options: SimulateCommand, text: str) -> list[_Case]:
@@ -293,21 +300,18 @@ def _own_links(machine: str) -> list[str]:
 
 
 def _server_over_ring(points: Sequence[_Point]) -> list[str]:
-    """Lines on ps over ring, one for each rank count and size at which both were simulated."""
+    """Lines on ps over ring, for each rank count and size at which both were simulated."""
     from collectives.predict.compare import port_volume
     from collectives.predict.interface import Operation
 
     at = {(p.name, p.nranks, p.nbytes): p for p in points if p.collective == "allreduce"}
-    lines = []
+    lines: list[str] = []
     for (name, nranks, nbytes), server in at.items():
         ring = at.get(("ring", nranks, nbytes))
         if name == "ps" and ring is not None and nranks > 1:
             volumes = [port_volume(Operation("allreduce", each, nranks)) for each in ("ps", "ring")]
-            lines.append(
-                f"ps takes {server.seconds / ring.seconds:.3g} times as long as ring at"
-                f" {format_bytes(nbytes)} on {format_count(nranks, 'rank')}; by bytes through the"
-                f" busiest port, with one port a rank, {volumes[0] / volumes[1]:.3g} times"
-            )
+            ratio = server.seconds / ring.seconds
+            lines += server_over_ring(nbytes, nranks, ratio, volumes[0] / volumes[1])
     return lines
 
 

@@ -288,15 +288,21 @@ def _rate(classes: RankClasses, name: str, topology: Topology) -> tuple[float, s
     return (min(rates), "link rates of the topology") if rates else None
 
 
-def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) -> Machine:
+def load_machine(
+    topology: Sequence[str] | None, fit: Path | None, nranks: int | None = None
+) -> Machine:
     """Load the machine that files describe, with costs for ``nranks`` ranks and notes on them.
 
+    Without ``nranks`` they are those of the topology, else the most that the fit was measured with.
     Without a topology all ranks are of one class: the nearest class of the fit, or an assumed
     network. Raises Unsupported for files that cannot be used, naming them.
     """
-    costs = None if fit is None else read_fit(fit).for_ranks(nranks)
+    known = None if fit is None else read_fit(fit)
     if topology is None:
-        return assumed_machine() if costs is None else machine_from_fit(costs, nranks)
+        if known is None:
+            return assumed_machine()
+        nranks = nranks or max(1, *(costs.ranks for costs in known.costs))
+        return replace(machine_from_fit(known.for_ranks(nranks), nranks), nranks=nranks)
     try:
         map_, _ = gather(topology)
         classes = rank_classes_of(map_)
@@ -304,6 +310,8 @@ def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) 
         named = str(error) if isinstance(error, ProbeError) else f"{topology[0]}: {error}"
         raise Unsupported(f"--topology {named}") from None
     k = len(classes.devices)
+    nranks = nranks or k
+    costs = None if known is None else known.for_ranks(nranks)
     place = f"ranks are {classes.devices[0]} … {classes.devices[-1]}"
     if nranks > k:
         several = len({map_.ancestor(device, Kind.HOST) for device in classes.devices}) > 1
@@ -319,7 +327,7 @@ def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) 
     notes = [place, *(note for i, note in enumerate(notes) if i in used)]
     costs = costs or sweep
     start, cores = (0.0, ()) if costs is None else (costs.start, costs.cores)
-    return Machine(classes, links, start, cores, notes=_lines(notes, costs))
+    return Machine(classes, links, start, cores, nranks=nranks, notes=_lines(notes, costs))
 
 
 def assumed_machine() -> Machine:

@@ -98,11 +98,11 @@ def test_a_collective_without_a_named_algorithm_is_named() -> None:
 
 
 def test_cost_has_bounds_beside() -> None:
-    """Costs stand under the lower bounds of their collective."""
+    """Costs stand under the one-port bounds of their collective."""
     status, out, _ = collectives_cli("cost ring -c allreduce -n 8")
     assert status == 0
     lines = [line.split() for line in out.splitlines()]
-    assert ["lower", "bound", "3", "1.75", "1.75", "-", "0.875"] in lines
+    assert ["one-port", "bound", "3", "1.75", "1.75", "-", "0.875"] in lines
     assert ["ring", "14", "14", "14", "1.75", "1.75", "1.75", "0.875"] in lines
 
 

@@ -327,7 +327,9 @@ def test_the_bound_of_a_map_is_below_its_simulated_times(name: str, tmp_path: Pa
     file = tmp_path / "map.json"
     file.write_text(own_json.dump(_hosts([1e9, 1.1e9, 1.3e9, 2e9, 1.05e9])))
     sizes = [1 << 16, 1 << 20]
-    bound = choose_predictor(load_machine([str(file)], None, 4)).lower_bound("allreduce", 4, sizes)
+    bound = choose_predictor(load_machine([str(file)], None, 4)).one_port_bound(
+        "allreduce", 4, sizes
+    )
     simulated = NetworkPredictor(Machine(network=build_network(str(file), 4)))
     seconds = simulated.seconds(Operation("allreduce", name, 4), sizes)
     assert bound is not None and (seconds >= bound * (1 - 1e-9)).all()
