@@ -94,6 +94,9 @@ class ShowCommand(WordOptions, Command):
             what = "-m is nvidia-smi's" if "-m" in argv else "topo is nvidia-smi's"
             raise Unsupported(f"{what}; {program('topology')} alone prints the matrix of topo -m")
         if word and not word.startswith("-") and not Path(word).exists():
+            if word == "show":
+                right = " ".join([program("topology"), *argv[1:]])
+                raise Unsupported(f"no command 'show'; {right} shows the map")
             wrong = unknown("command or file", word, TABLE.entries)
             raise Unsupported(f"{wrong}; {program('topology')} FILE shows a file's map")
         return super().parse(argv, parser, **more)

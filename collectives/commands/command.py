@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from textwrap import wrap
 
@@ -79,11 +80,11 @@ class ScheduleOptions(OptionGroup):
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """Parse the options. Raises Unsupported for ``allreduce ring`` without ``-c``."""
-        if argv and argv[0] in collectives():
-            name = [word for word in argv[1:2] if not word.startswith("-")]
-            words = " ".join([*(name or [cls.any_name(argv[0])]), "-c", argv[0]])
-            raise Unsupported(f"a collective follows -c: {parser.prog} {words}")
+        """Parse the options. Raises Unsupported for ``allreduce ring`` or ``ring allreduce``."""
+        words = list(takewhile(lambda word: not word.startswith("-"), argv[:2]))
+        for collective in [word for word in words if word in collectives()]:
+            name = next((word for word in words if word != collective), cls.any_name(collective))
+            raise Unsupported(f"a collective follows -c: {parser.prog} {name} -c {collective}")
         return super().parse(argv, parser, **more)
 
     @classmethod
@@ -109,7 +110,7 @@ class ScheduleOptions(OptionGroup):
         """The collective. Raises Unsupported without one, or if no collective has the algorithm."""
         if self.collective is None:
             name = parse(self.name)[0]
-            having = [one for one in collectives() if name in algorithms(one)]
+            having = [one for one in collectives() if name in ("all", *algorithms(one))]
             if not having and "+" not in name:
                 raise no_algorithm(name)
             which = f": {', '.join(having)}" if having else ""
@@ -145,6 +146,12 @@ class SchedulesOptions(ScheduleOptions):
     def any_name(cls, collective: str) -> str:
         """All algorithms."""
         return "all"
+
+    def names(self, collective: str) -> list[str]:
+        """The requested names, each with its parameters; ``all`` are those of a collective."""
+        if self.name == "all":
+            return algorithms(spec(collective).name)
+        return [self.name] if is_file(self.name) else self.name.split(",")
 
 
 def sizes_between(low: int, high: int, factor: float | None) -> list[int]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from busbar.commands import Command
 from busbar.errors import Unsupported
@@ -51,6 +51,10 @@ _CELL = 9
 
 class CostCommand(SchedulesOptions, Command):
     """Steps, bytes, additions and predicted time beside the bounds of one port a rank."""
+
+    ELSEWHERE: ClassVar = {
+        "machine": "--topology FILE or --fit FILE, or busbar collectives simulate"
+    }
 
     name: str = redefine(SchedulesOptions, "name", "all", nargs="?")
     ranks: str = option(

@@ -442,7 +442,10 @@ def network_from_map(
         network = _from_routes(topology, topology.gpus, name, latency_us * 1e-6)
     if places:
         return network if nranks <= len(places) else _copied(topology, places, network, nranks)
-    raise Unsupported(f"{name}: neither GPUs nor measured ranks to be the places of ranks")
+    raise Unsupported(
+        f"{name}: neither GPUs nor measured ranks to be the places of ranks; mpirun -n P busbar"
+        " topology measure -o MAP.json measures ranks; collectives cost --topology takes cores, too"
+    )
 
 
 def _measured(topology: Topology, rank: Device) -> bool:
@@ -602,10 +605,7 @@ def _copied(topology: Topology, places: Sequence[Device], one: Network, nranks: 
     for copy, node in np.ndindex(copies, one.nnodes):
         if node != switch:
             names[nodes[copy, node]] = one.names[node] + (f" of copy {copy + 1}" if copy else "")
-    note = (
-        f"{one.name} has {k} ranks, so {nranks} are on {copies} copies of it; between copies:"
-        f" {source}"
-    )
+    note = f"{one.name} has {k} ranks; more ranks are on copies of it, and between copies: {source}"
     return replace(
         one,
         nranks=len(ranks),

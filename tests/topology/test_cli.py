@@ -97,6 +97,7 @@ def test_check_says_by_its_status(
     [
         (["--frob"], "unrecognized arguments: --frob"),
         (["-m"], "-m is nvidia-smi's; python -m topology alone prints the matrix of topo -m"),
+        (["show", "map.json"], "no command 'show'; python -m topology map.json shows the map"),
         (["topo", "-m"], "topology alone prints the matrix of topo -m"),
         (["--from", "no-such-file"], "no-such-file: cannot be read: No such file"),
         (["--from", f"{__file__}x"], f"did you mean {__file__}?"),

@@ -306,7 +306,7 @@ def test_a_map_is_copied_for_more_ranks(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert many.links.latency[far].sum() == pytest.approx(2e-6)
     assert far[1] in many.routes(np.array([0]), np.array([1])).table()
-    assert "has 4 ranks, so 10 are on 3 copies of it" in many.notes[-1]
+    assert "has 4 ranks; more ranks are on copies of it" in many.notes[-1]
     file = tmp_path / "map.json"
     file.write_text(own_json.dump(whole))
     for name in ("ring", "recursive_doubling"):
