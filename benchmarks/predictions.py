@@ -112,7 +112,7 @@ def by_costs() -> Answers:
                     for in_place in (False, True) if host else (False,):
                         times = costs_seconds(collective, schedule, fit, asked, in_place)
                         yield f"{fit_name} {collective} {name} {ranks} {in_place}", times
-            yield f"bound {collective} {ranks}", lower_bound(collective, ranks, fits["mpi"])
+            yield f"bound {collective} {ranks}", one_port_bound(collective, ranks, fits["mpi"])
     for ranks in (2, 8):
         yield f"crossovers {ranks}", winners("allreduce", ranks, fits["mpi"])
         times = assumed_seconds(draft("allreduce", "ring", ranks))
@@ -171,9 +171,9 @@ def assumed_seconds(schedule: Schedule) -> list[float]:
     return predictor.seconds(Operation.of(schedule, "allreduce"), SIZES).tolist()
 
 
-def lower_bound(collective: str, ranks: int, fit: Fit) -> list[float | None]:
-    """The lower bound at each size, or None."""
-    found = FitPredictor(fit).on(ranks).lower_bound(collective, ranks, SIZES[1:])
+def one_port_bound(collective: str, ranks: int, fit: Fit) -> list[float | None]:
+    """The one-port bound at each size, or None."""
+    found = FitPredictor(fit).on(ranks).one_port_bound(collective, ranks, SIZES[1:])
     return [None] if found is None else found.tolist()
 
 

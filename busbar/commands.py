@@ -24,11 +24,13 @@ class Command(OptionGroup):
     """A command. Its fields are its options, and its docstring is the description in ``--help``.
 
     ``USAGE``: replaces the usage that argparse makes from the options. ``EPILOG``: the end of
-    ``--help``; its line breaks are kept. ``%(prog)s`` in both is the command's name.
+    ``--help``; its line breaks are kept. ``%(prog)s`` in both is the command's name. ``ELSEWHERE``:
+    options of similar commands by name, with what to suggest in their place.
     """
 
     USAGE: ClassVar[str | None] = None
     EPILOG: ClassVar[str | None] = None
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {}
 
     def run(self) -> int:
         """Run the command; returns the exit status. Raises `BusbarError`."""
@@ -59,7 +61,7 @@ class Command(OptionGroup):
         if commands:
             completing(parser, argv, commands)
             parser.commands = commands
-        parser.beside = beside or {}
+        parser.beside = {**(beside or {}), **cls.ELSEWHERE}
         return cls.parse(argv, parser, **more).run()
 
 

@@ -146,7 +146,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["topology", "measure", "--ranks"], "did you mean mpirun -n P python -m topology measure?"),
     (["topology", "pck"], "did you mean pick?"),
     (["topology", "none.txt"], "no command or file 'none.txt'; there are: check"),
-    (["topology", "show", "RUN"], "; python -m topology FILE shows a file's map"),
+    (["topology", "show", "RUN"], "no command 'show'; python -m topology "),
     (["topology", "--frob"], "--frob; did you mean --from?; see python -m topology --help"),
     (["collectives", "list", "--frob"], "--frob"),
     (["reports", "show", "RUN", "--frob"], "unrecognized arguments: --frob"),

@@ -72,6 +72,12 @@ def _gather(options: FileOptions) -> tuple[Topology, tuple[str, ...]]:
     return topology, notes
 
 
+def _check_gpus(topology: Topology, options: FileOptions, purpose: str) -> None:
+    """Raise Unavailable if this machine, and no file, was read and has no GPU."""
+    if not (topology.gpus or options.files or options.words):
+        raise Unavailable(f"this machine has no GPU {purpose}; --from FILE reads a map")
+
+
 class ShowCommand(WordOptions, Command):
     """Map a machine: the matrix of nvidia-smi topo -m."""
 
@@ -94,6 +100,9 @@ class ShowCommand(WordOptions, Command):
             what = "-m is nvidia-smi's" if "-m" in argv else "topo is nvidia-smi's"
             raise Unsupported(f"{what}; {program('topology')} alone prints the matrix of topo -m")
         if word and not word.startswith("-") and not Path(word).exists():
+            if word == "show":
+                right = " ".join([program("topology"), *argv[1:]])
+                raise Unsupported(f"no command 'show'; {right} shows the map")
             wrong = unknown("command or file", word, TABLE.entries)
             raise Unsupported(f"{wrong}; {program('topology')} FILE shows a file's map")
         return super().parse(argv, parser, **more)
@@ -253,8 +262,7 @@ class PickCommand(WordOptions, ChoiceOptions, Command):
     def run(self) -> int:
         """Print the ranking. Raises Unavailable if this machine has no GPU."""
         topology = gather_map(self)
-        if not (topology.gpus or self.files or self.words):
-            raise Unavailable("this machine has no GPU to pick; --from FILE reads a map")
+        _check_gpus(topology, self, "to pick")
         ranking = self.rank(topology, self.alternatives)
         from topology.placement import text
 
@@ -282,9 +290,11 @@ class ExportCommand(ChoiceOptions, Command):
         return self
 
     def run(self) -> int:
-        """Print the map in the format."""
+        """Print the map in the format. Raises Unavailable if this machine lacks the GPU for it."""
         topology = gather_map(self)
         ordered = EXPORTS[self.format].ordered
+        if EXPORTS[self.format].gpus:
+            _check_gpus(topology, self, f"for {self.format}")
         order = self.rank(topology, 1).picks[0].order if ordered else ()
         sys.stdout.write(export(self.format, topology, order))
         return GOOD

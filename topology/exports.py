@@ -323,16 +323,18 @@ def _quoted(text: str) -> str:
 class Export:
     """A format. ``write``: makes the text from a map and the ids of GPUs in rank order.
 
-    ``ordered``: True if the order is used; other formats describe the whole machine.
+    ``ordered``: True if the order is used; other formats describe the whole machine. ``gpus``: True
+    if there is nothing to write without a GPU.
     """
 
     write: Callable[[Topology, Order], str]
     ordered: bool
     about: str
+    gpus: bool = True
 
 
-def _whole(write: Callable[[Topology], str], about: str) -> Export:
-    return Export(lambda topology, _: write(topology), False, about)
+def _whole(write: Callable[[Topology], str], about: str, gpus: bool = False) -> Export:
+    return Export(lambda topology, _: write(topology), False, about, gpus)
 
 
 EXPORTS: dict[str, Export] = {
@@ -340,10 +342,10 @@ EXPORTS: dict[str, Export] = {
     "rankfile": Export(rankfile, True, "rankfile for Open MPI's mpirun"),
     "mpich": Export(mpich, True, "mpiexec line of MPICH with CPU binding"),
     "slurm": Export(slurm, True, "srun line with CPU and GPU binding"),
-    "gres-conf": _whole(gres_conf, "Slurm's gres.conf: files, cores and NVLinks"),
+    "gres-conf": _whole(gres_conf, "Slurm's gres.conf: files, cores and NVLinks", gpus=True),
     "topology-conf": _whole(topology_conf, "Slurm's topology.conf"),
     "topology-yaml": _whole(topology_yaml, "Slurm's topology.yaml (25.05 or later)"),
-    "k8s-labels": _whole(k8s_labels, "Kubernetes node labels, as YAML"),
+    "k8s-labels": _whole(k8s_labels, "Kubernetes node labels, as YAML", gpus=True),
     "nccl-xml": _whole(nccl_xml.dump, "NCCL's topology XML, for NCCL_TOPO_FILE"),
     "graphml": _whole(graphml, "the link graph as GraphML"),
     "dot": _whole(dot, "the link graph for Graphviz"),

@@ -44,9 +44,9 @@ Paths = str | Path | Sequence[str | Path]
 class PredictedTime:
     """The predicted time of an algorithm at one size, from `busbar.predict`.
 
-    ``best``: True for the fastest at this size. ``bound_s``: no algorithm can take less; None if no
-    bound is known. ``steps``: steps with messages. ``sent``: bytes that leave the busiest rank, in
-    units of the collective's total.
+    ``best``: True for the fastest at this size. ``bound_s``: the one-port bound, 0 where nothing is
+    moved, None if it is not known (docs/model.md). ``steps``: steps with messages. ``sent``: bytes
+    that leave the busiest rank, in units of the collective's total.
     """
 
     size: int
@@ -132,7 +132,7 @@ def predict(
         times[name] = schedule, predictor.seconds(operation, nbytes).tolist()
     if not times:
         raise Unsupported(left_out[0].removeprefix("left out: "))
-    bounds = predictor.lower_bound(collective, count, nbytes)
+    bounds = predictor.one_port_bound(collective, count, nbytes)
     lines = []
     for at, size in enumerate(nbytes):
         least = min(seconds[at] for _, seconds in times.values())

@@ -117,7 +117,7 @@ class MeasureCommand(PairOptions, FileOptions, Command):
         for line in refusals(result):
             sys.stderr.write(f"note: {line}\n")
         _report(self, whole)
-        if whole.disturbance:
+        if self.json and whole.disturbance:  # otherwise it stands below the matrices
             sys.stdout.flush()
             sys.stderr.write(f"note: {whole.disturbance}\n")
         return 0

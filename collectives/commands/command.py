@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
+from textwrap import wrap
 
 from busbar.arguments import Parser, unknown
 from busbar.completion import behind_commas, run_files
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup, Self, option
 from busbar.terminal import open_console
-from busbar.units import MOST_RANKS, parse_ranks, sweep_sizes
+from busbar.units import MOST_RANKS, format_bytes, format_count, parse_ranks, sweep_sizes
 from collectives.formats.load import is_file, load_layout
 from collectives.schedule.catalogue import (
     algorithm,
@@ -27,6 +30,8 @@ from collectives.schedule.catalogue import (
 from collectives.schedule.layout import Layout
 
 _MOST_SIZES = 256
+#: Sentences below a table are at most this wide.
+PROSE = 80
 _NAME = (
     "an algorithm, with parameters as in chain:segments=4; or a composition like halving+ring; or a"
     " file of MSCCL or MSCCL++"
@@ -75,11 +80,11 @@ class ScheduleOptions(OptionGroup):
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
-        """Parse the options. Raises Unsupported for ``allreduce ring`` without ``-c``."""
-        if argv and argv[0] in collectives():
-            name = [word for word in argv[1:2] if not word.startswith("-")]
-            words = " ".join([*(name or [cls.any_name(argv[0])]), "-c", argv[0]])
-            raise Unsupported(f"a collective follows -c: {parser.prog} {words}")
+        """Parse the options. Raises Unsupported for ``allreduce ring`` or ``ring allreduce``."""
+        words = list(takewhile(lambda word: not word.startswith("-"), argv[:2]))
+        for collective in [word for word in words if word in collectives()]:
+            name = next((word for word in words if word != collective), cls.any_name(collective))
+            raise Unsupported(f"a collective follows -c: {parser.prog} {name} -c {collective}")
         return super().parse(argv, parser, **more)
 
     @classmethod
@@ -105,7 +110,7 @@ class ScheduleOptions(OptionGroup):
         """The collective. Raises Unsupported without one, or if no collective has the algorithm."""
         if self.collective is None:
             name = parse(self.name)[0]
-            having = [one for one in collectives() if name in algorithms(one)]
+            having = [one for one in collectives() if name in ("all", *algorithms(one))]
             if not having and "+" not in name:
                 raise no_algorithm(name)
             which = f": {', '.join(having)}" if having else ""
@@ -142,6 +147,12 @@ class SchedulesOptions(ScheduleOptions):
         """All algorithms."""
         return "all"
 
+    def names(self, collective: str) -> list[str]:
+        """The requested names, each with its parameters; ``all`` are those of a collective."""
+        if self.name == "all":
+            return algorithms(spec(collective).name)
+        return [self.name] if is_file(self.name) else self.name.split(",")
+
 
 def sizes_between(low: int, high: int, factor: float | None) -> list[int]:
     """The sizes of a sweep (factor 2 for None). Raises Unsupported for too many."""
@@ -149,6 +160,25 @@ def sizes_between(low: int, high: int, factor: float | None) -> list[int]:
     if len(sizes) > _MOST_SIZES:
         raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
     return sizes
+
+
+def ranks_of_grid(parameters: Mapping[str, object]) -> int | None:
+    """The number of ranks of an algorithm's grid; None if the parameters have none."""
+    sides = parameters.get("grid") or parameters.get("dims")
+    return math.prod(sides) if isinstance(sides, tuple) else None
+
+
+def server_over_ring(nbytes: int, nranks: int, ratio: float, by_port: float) -> list[str]:
+    """Lines of a sentence on the time of ps over that of ring, as `reports.analysis.answer` has it.
+
+    ``by_port``: the ratio of the bytes through the busiest port.
+    """
+    text = (
+        f"ps takes {ratio:.3g} times as long as ring at {format_bytes(nbytes)} on"
+        f" {format_count(nranks, 'rank')}; by bytes through the busiest port, with one port a"
+        f" rank, {by_port:.3g} times"
+    )
+    return wrap(text, min(width(), PROSE))
 
 
 def parse_rank_count(text: str, most: int = MOST_RANKS) -> int:

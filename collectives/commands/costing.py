@@ -1,4 +1,4 @@
-"""``cost``: the costs of schedules next to the lower bounds, and their predicted times."""
+"""``cost``: the costs of schedules next to the one-port bounds, and their predicted times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from busbar.commands import Command
 from busbar.errors import Unsupported
@@ -25,6 +25,8 @@ from collectives.commands.command import (
     SchedulesOptions,
     pairs,
     parse_rank_count,
+    ranks_of_grid,
+    server_over_ring,
     show,
     sizes_between,
     width,
@@ -38,19 +40,32 @@ if TYPE_CHECKING:
 
     from collectives.predict.compare import Contender
     from collectives.predict.interface import CollectivePredictor
+    from collectives.predict.machine import Machine
 
 _MOST_RANKS = 1 << 20
+# The number of ranks if no option and no file states one.
+_RANKS, _DEFAULT = 8, "the default"
 # The width of a cell in characters.
 _CELL = 9
 
 
 class CostCommand(SchedulesOptions, Command):
-    """Steps, bytes, additions and predicted time beside the lower bounds."""
+    """Steps, bytes, additions and predicted time beside the bounds of one port a rank."""
+
+    ELSEWHERE: ClassVar = {
+        "machine": "--topology FILE or --fit FILE, or busbar collectives simulate"
+    }
 
     name: str = redefine(SchedulesOptions, "name", "all", nargs="?")
-    ranks: str = option(f"-n --ranks  number of ranks, up to {_MOST_RANKS}", "8")
+    ranks: str = option(
+        f"-n --ranks  number of ranks, up to {_MOST_RANKS} (default: those of the grid, the map or"
+        " the fit; without them 8)",
+        "",
+    )
     minbytes: str | None = option("-b --minbytes SIZE  smallest size to predict (default 1M)")
-    maxbytes: str | None = option("-e --maxbytes SIZE  largest size to predict (default 1G)")
+    maxbytes: str | None = option(
+        "-e --maxbytes SIZE  largest size to predict (default 1G, also with -b alone)"
+    )
     stepfactor: float | None = option("-f --stepfactor F  factor between sizes (default 2)")
     topology: tuple[str, ...] | None = option(
         "--topology FILE  map of the machine: any file that busbar topology --from reads; may be"
@@ -65,15 +80,27 @@ class CostCommand(SchedulesOptions, Command):
         from collectives.predict.compare import compare_algorithms
 
         options, name, parameters = self.algorithm()
-        nranks, sizes = parse_rank_count(options.ranks, _MOST_RANKS), _sizes(options)
+        sizes = _sizes(options)
+        asked = parse_rank_count(options.ranks, _MOST_RANKS) if options.ranks else None
+        sides = None if asked else ranks_of_grid(parameters)
+        nranks = asked or sides or _RANKS
+        source = "" if asked else "those of the grid" if sides else _DEFAULT
         predictor: CollectivePredictor | None = None
-        notes: Sequence[str] = ()
+        notes: list[str] = []
         if sizes:
             from collectives.predict.maps import load_machine
             from collectives.predict.predictor import choose_predictor
 
-            machine = load_machine(options.topology, options.fit, nranks)
-            predictor, notes = choose_predictor(machine), machine.notes
+            machine = load_machine(options.topology, options.fit, asked or sides)
+            if machine.nranks and source == _DEFAULT:
+                nranks, source = (
+                    machine.nranks,
+                    f"those of the {'map' if options.topology else 'fit'}",
+                )
+            predictor = choose_predictor(machine)
+            notes += [*machine.notes, *_one_by_one(machine, nranks)]
+        if source:
+            notes.append(f"ranks: {nranks}, {source}; -n chooses another number")
         groups: dict[str, list[str]] = {}
         for collective, algorithm in pairs(options, name):
             groups.setdefault(collective, []).append(algorithm)
@@ -119,10 +146,6 @@ def _sizes(options: CostCommand) -> list[int]:
     if all(end is None for end in ends):
         return []
     low, high = parse_size(options.minbytes or "1M"), parse_size(options.maxbytes or "1G")
-    if options.maxbytes is None:
-        high = max(low, high)
-    if options.minbytes is None:
-        low = min(low, high)
     if low < 1:
         raise Unsupported(f"-b {options.minbytes}: at least 1 byte")
     return sizes_between(low, high, options.stepfactor)
@@ -135,14 +158,17 @@ _LEGEND = (
     "rank's. port: what the busiest port of a step sends or receives, whichever is",
     "more, since it does both at once; summed over the steps. For an all-reduce it is",
     "2N(P-1) of ps, which is P times the 2N(P-1)/P of a ring.",
-    "Lower bounds: Chan et al. 2007, for such ports and with the best pair's costs.",
+    "one-port bound: no algorithm is below it where each rank has one such port (Chan",
+    "et al. 2007; the best pair's costs). A rank that sends over several links at",
+    "once (simulate) may be faster.",
 )
+_BOUND = "one-port bound"
 
 
 def _counts(
     collective: str, nranks: int, contenders: Sequence[Contender], refused: dict[str, str]
 ) -> Table:
-    """A table of steps and volumes, with the lower bounds if they are known."""
+    """A table of steps and volumes, with the one-port bounds if they are known."""
     columns = ("steps", "rounds", "total", "out", "in", "port", "reductions")
     table = new_table(f"{collective} on {format_count(nranks, 'rank')}", "algorithm", *columns)
 
@@ -152,7 +178,7 @@ def _counts(
     least = bound(collective, nranks)
     if least is not None:
         ends = volumes(least.out, least.into, None, least.reduced)
-        table.add_row("lower bound", "", str(least.rounds), "", *ends, end_section=True)
+        table.add_row(_BOUND, "", str(least.rounds), "", *ends, end_section=True)
     for each in contenders:
         c = each.cost
         label = Path(each.name).name if is_file(each.name) else each.name
@@ -177,10 +203,10 @@ def _times(
 
     times, what = np.array([c.seconds for c in contenders]), spec(collective)
     factor = what.bus_factor(nranks)
-    bounds = predictor.lower_bound(collective, nranks, sizes)
+    bounds = predictor.one_port_bound(collective, nranks, sizes)
     # If a size is so small that no rank has a whole element, no algorithm is marked.
     marks = (times <= times.min(axis=0) * (1 + 1e-9)) & (times > 0)
-    names = max(len("lower bound"), *(len(c.name) for c in contenders))
+    names = max(len(_BOUND), *(len(c.name) for c in contenders))
     shown = [("time", times, _time, bounds)]
     if any(sizes) and factor:
         counted = what.alg_factor(nranks) * np.asarray(sizes)
@@ -196,7 +222,7 @@ def _times(
             table = new_table("", "algorithm", *(format_size_argument(sizes[i]) for i in part))
             if floor is not None:
                 cells = (text(floor[i]) for i in part)
-                table.add_row("lower bound", *cells, end_section=True)
+                table.add_row(_BOUND, *cells, end_section=True)
             for contender, row, best in zip(contenders, values, marks, strict=True):
                 cells = (">" * bool(best[i]) + text(row[i]) for i in part)
                 table.add_row(contender.name, *cells)
@@ -209,7 +235,23 @@ def _times(
     for cross in find_crossovers(collective, contenders, predictor, sizes):
         line += f"; from {format_size_argument(cross.size)} on {cross.better}"
     yield line
+    at = {contender.name: contender for contender in contenders}
+    if collective == "allreduce" and {"ps", "ring"} <= at.keys() and times[:, -1].all():
+        took = [float(times[contenders.index(at[name]), -1]) for name in ("ps", "ring")]
+        volumes = at["ps"].cost.port, at["ring"].cost.port
+        yield from server_over_ring(sizes[-1], nranks, took[0] / took[1], volumes[0] / volumes[1])
     yield ""
+
+
+def _one_by_one(machine: Machine, nranks: int) -> list[str]:
+    """A line on latencies that add up at a port, where no bursts of messages were measured."""
+    used = [] if machine.classes is None else machine.classes.between(nranks)
+    if all(machine.costs[i].burst is not None for i in used):
+        return []
+    return [
+        "costs: no bursts measured, so messages of one step take their latencies one after the"
+        " other at a port; in simulate these latencies overlap, and ps may take less"
+    ]
 
 
 def _time(value: float) -> str:
@@ -227,9 +269,9 @@ def _records(
     predictor: CollectivePredictor | None,
     sizes: Sequence[int],
 ) -> Iterator[dict[str, object]]:
-    """A row per algorithm and size (without sizes, per algorithm), with the lower bounds."""
+    """A row per algorithm and size (without sizes, per algorithm), with the one-port bounds."""
     floor, what = bound(collective, nranks), spec(collective)
-    bounds = None if predictor is None else predictor.lower_bound(collective, nranks, sizes)
+    bounds = None if predictor is None else predictor.one_port_bound(collective, nranks, sizes)
     factor = what.alg_factor(nranks) * what.bus_factor(nranks)
     for c in contenders:
         counts: dict[str, object] = {

@@ -20,7 +20,7 @@ from busbar.tables import new_table
 from busbar.terminal import make_printable, print_note
 from busbar.units import format_count, parse_ranks
 from collectives.commands.command import (
-    ScheduleOptions,
+    PROSE,
     SchedulesOptions,
     complete_collective,
     complete_name,
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 # With more ranks than this, or without room, moves are listed, not shown in a column per rank.
 _WIDEST = 8
-# Sentences below a table are at most this wide.
-_PROSE = 80
 
 
 def summary(collective: str, name: str) -> str:
@@ -81,7 +79,7 @@ class ListCommand(Command):
         return 0
 
 
-class ShowCommand(ScheduleOptions, Command):
+class ShowCommand(SchedulesOptions, Command):
     """A schedule step by step."""
 
     placed: bool = switch("--placed  show where each chunk lies in the buffers in, out and scratch")
@@ -90,10 +88,31 @@ class ShowCommand(ScheduleOptions, Command):
     def run(self) -> int:
         """Print the steps, or draw them."""
         from busbar.files import check_figure as checked
-        from collectives.schedule.draw import describe_moves, draw_schedule
 
+        collective = self.collective_of("show") if self.name == "all" else ""
+        names = self.names(collective)
         if self.svg is not None:
             checked(self.svg)
+            if len(names) > 1:
+                raise Unsupported("--svg draws one algorithm; name one")
+        refused: list[Unsupported] = []
+        for number, name in enumerate(names):
+            try:
+                replace(self, name=name)._show("\n" * (number > len(refused)))
+            except Unsupported as error:
+                if self.name != "all":
+                    raise
+                refused.append(error)
+        if len(refused) == len(names):
+            raise refused[-1]
+        for reason in refused:
+            print(f"collectives: left out: {reason}", file=sys.stderr)
+        return 0
+
+    def _show(self, before: str) -> None:
+        """Print the steps of one algorithm after ``before``, or draw them."""
+        from collectives.schedule.draw import describe_moves, draw_schedule
+
         options, name, parameters = self.algorithm()
         collective = options.collective_of("show")
         make = build if options.placed else draft
@@ -101,16 +120,11 @@ class ShowCommand(ScheduleOptions, Command):
         schedule = make(collective, name, nranks, root=options.root, **parameters)
         chunks = format_count(schedule.nchunks, "chunk")
         title = f"{collective} {options.name} on {format_count(nranks, 'rank')}, {chunks}"
-        move, last = f"→{nranks - 1}", max(0, schedule.nchunks - 1)
-        legend = (
-            f"{move} {last}: sends chunk {last} to rank {nranks - 1}, which keeps it instead of its"
-            f" own; +{last}: which adds it"
-        )
-        legend = "\n".join(wrap(legend, min(width(), _PROSE)))
         description = _about(collective, name)
+        sys.stdout.write(before)
         table = _columns(schedule, title) if nranks <= _WIDEST else None
         if table is not None and _whole_width(table) <= width():
-            show(table, legend, *description)
+            show(table, *_legend(schedule, listed=False), *description)
         else:
             columns = width()
             show(title, "", " step   moves", f" {'─' * (columns - 2)}")
@@ -119,11 +133,24 @@ class ShowCommand(ScheduleOptions, Command):
                     f"{src}{text}" for src, text in describe_moves(step.moves(), schedule.vector)
                 ]
                 sys.stdout.write(_lines(number, texts, columns))
-            show("", legend, *description)
+            show("", *_legend(schedule, listed=True), *description)
         if options.svg is not None:
             draw_schedule(schedule, title, options.svg)
             print(f"drawn to {options.svg}", file=sys.stderr)
-        return 0
+
+
+def _legend(schedule: Schedule, listed: bool) -> list[str]:
+    """Lines that explain the marks of moves; ``listed``: moves begin with their sender."""
+    last, chunk = schedule.nranks - 1, max(0, schedule.nchunks - 1)
+    text = f"0→{last}: rank 0 sends to" if listed else f"→{last}: the rank of this column sends to"
+    text += f" rank {last}. "
+    if schedule.vector:
+        text += "0: chunk 0, which replaces the receiver's own; +0: chunk 0, which is added to it"
+        text += f"; 0-{chunk}: chunks 0 to {chunk}." if chunk else "."
+    else:
+        text += "in[0] out[1]: slot 0 of its buffer in, to slot 1 of the receiver's buffer out;"
+        text += " +out[1]: which is added there."
+    return wrap(text, min(width(), PROSE))
 
 
 def _about(collective: str, name: str) -> list[str]:
@@ -132,7 +159,7 @@ def _about(collective: str, name: str) -> list[str]:
         return []
     _, *more = (getdoc(algorithm(collective, name)) or "").split("\n\n")
     texts = [_of_ranks(" ".join(one.split())) for one in more if not one.startswith("Raises")]
-    return [line for text in texts for line in wrap(text, min(width(), _PROSE))]
+    return [line for text in texts for line in wrap(text, min(width(), PROSE))]
 
 
 def _whole_width(table: Table) -> int:
@@ -164,6 +191,13 @@ def _lines(number: int, moves: list[str], columns: int) -> str:
     rows = ["   ".join(padded[i : i + wide]).rstrip() for i in range(0, len(padded), wide)]
     heads = [str(number), *[""] * len(rows)]
     return "".join(f" {head:<6} {row}\n" for head, row in zip(heads, rows or [""], strict=False))
+
+
+_PROVEN = (
+    "proven, in and out of place: each chunk of each rank's result holds every",
+    "contribution that the collective asks for exactly once (of a barrier at least",
+    "once) and no other, and no step reads a chunk that nobody has written.",
+)
 
 
 class VerifyCommand(SchedulesOptions, Command):
@@ -206,7 +240,7 @@ class VerifyCommand(SchedulesOptions, Command):
                 raise Unsupported(refused[-1][1])
             others = failed or _spans([n for n, _ in refused])
             table.add_row(collective, each, _spans(ranks), others)
-        show(table)
+        show(table, *_PROVEN)
         return status
 
     def _verify_file(self, path: Path) -> int:

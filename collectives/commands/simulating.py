@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from busbar.commands import Command
 from busbar.errors import Unsupported
@@ -25,7 +24,15 @@ from busbar.units import (
     parse_ranks,
     parse_size,
 )
-from collectives.commands.command import ScheduleOptions, no_algorithm, show, sizes_between
+from collectives.commands.command import (
+    PROSE,
+    SchedulesOptions,
+    no_algorithm,
+    ranks_of_grid,
+    server_over_ring,
+    show,
+    sizes_between,
+)
 from collectives.formats.load import draft, is_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
@@ -42,8 +49,13 @@ _MOST_RANKS = 1 << 20
 _SHOWN_LINKS = 5
 
 
-class SimulateCommand(ScheduleOptions, Command):
+class SimulateCommand(SchedulesOptions, Command):
     """Simulate the time of schedules on a machine with shared links."""
+
+    ELSEWHERE: ClassVar = {
+        "topology": "--machine FILE",
+        "fit": "--machine with the map that was fitted, or busbar collectives cost",
+    }
 
     ranks: str = option(
         "-n --ranks  number of ranks (default: as many as the machine or the grid has); with"
@@ -57,7 +69,9 @@ class SimulateCommand(ScheduleOptions, Command):
         "",
     )
     minbytes: str = option("-b --minbytes SIZE  size; with --sweep b the smallest", "1M")
-    maxbytes: str | None = option("-e --maxbytes SIZE  with --sweep b: up to this size")
+    maxbytes: str | None = option(
+        "-e --maxbytes SIZE  with --sweep b: up to this size (default 1G)"
+    )
     stepfactor: float = option("-f --stepfactor F  factor between the sizes of --sweep b", 4.0)
     sweep: str | None = option(
         "--sweep  simulate several rank counts (n) or sizes (b)", choices=("n", "b")
@@ -77,68 +91,88 @@ class SimulateCommand(ScheduleOptions, Command):
                 " (docs/simulation.md)"
             )
         sizes = _sizes(self)
-        names = [self.name] if is_file(self.name) else self.name.split(",")
+        names = self.names(self.collective or "allreduce")
         if self.svg is not None:
             checked(self.svg)
             if self.sweep is None and len(names) > 1:
                 raise Unsupported(
                     "--svg draws the link loads of one algorithm; name one, or --sweep"
                 )
-        tables: dict[str, Table] = {}
-        links: dict[str, _LinkRange] = {}
+        tables: dict[str, _Rows] = {}
         points: list[_Point] = []
         last: dict[str, SimulationResult] = {}
         notes: dict[str, None] = {}
+        refused: list[Unsupported] = []
         for text in names:
-            cases = _grown(self, text) if self.sweep == "n" else [_case(self, text, None)]
+            try:
+                cases = _grown(self, text) if self.sweep == "n" else [_case(self, text, None)]
+            except Unsupported as error:
+                if self.name != "all":
+                    raise
+                refused.append(error)
+                continue
             for case, nbytes in product(cases, sizes):
-                result = case.run(nbytes)
-                title, *first = _labels(self, case, nbytes)
-                if title not in tables:
-                    tables[title] = _table(title, first[0])
-                rates, whole = _bandwidths(case, nbytes, result), result.seconds or 1.0
-                tables[title].add_row(
-                    first[1],
-                    format_seconds(result.seconds, SIMULATED),
-                    *(format_rate(rate, five_characters) for rate in rates),
-                    *(f"{max(0.0, result.parts[part]) / whole:.0%}" for part in _PARTS),
-                )
-                known = links.setdefault(title, _LinkRange(set(), set()))
-                known.add(result.machine)
+                result = last[text] = case.run(nbytes)
+                points.append(point := _Point.of(case, nbytes, result))
+                title, head, first = _labels(self, point, case.machine.name)
+                tables.setdefault(title, _Rows(head)).add(first, point, result)
                 notes |= dict.fromkeys(result.machine.notes)
-                tables[title].title = f"{title}; {known}"
-                last[text] = result
-                point = _Point(text, case.what.name, case.nranks, nbytes, result.seconds, rates[1])
-                points.append(point)
-        alone = [] if self.sweep else [_links(one, name) for name, one in last.items()]
-        law = [line for text in _server_over_ring(points) for line in wrap(text, 80)]
-        sources = [line for note in notes for line in wrap(f"links: {note}", 80)]
-        show(*tables.values(), *alone, *_LEGEND, *law, *_own_links(self.machine), *sources)
+        if not points:
+            raise refused[-1]
+        for reason in refused:
+            print(f"collectives: left out: {reason}", file=sys.stderr)
+        loads = {} if self.sweep or self.name == "all" else last
+        busiest = [_links(result, name) for name, result in loads.items()]
+        lines = [*_LEGEND, *(_LINKS_LEGEND if busiest else ()), *_latency_bound(points)]
+        lines += [*_server_over_ring(points), *_own_links(self.machine)]
+        lines += [line for note in notes for line in wrap(f"links: {note}", PROSE)]
+        show(*(rows.table(title) for title, rows in tables.items()), *busiest, *lines)
         if self.svg is not None:
-            from collectives.predict.draw import draw_loads, draw_scaling
-
-            if self.sweep is None:
-                draw_loads(result.machine, result, f"{names[0]}: {title}", self.svg)
-            else:
-                title = f"{case.what.name}, {_fixed(self, case, nbytes)}"
-                drawn = [
-                    (p.name, p.nranks if self.sweep == "n" else p.nbytes, p.seconds, p.busbw)
-                    for p in points
-                ]
-                draw_scaling(drawn, self.sweep, f"{title}, simulated on {self.machine}", self.svg)
-            print(f"drawn to {self.svg}", file=sys.stderr)
+            self._draw(self.svg, result, title, points)
         return 0
+
+    def _draw(
+        self, path: Path, result: SimulationResult, title: str, points: Sequence[_Point]
+    ) -> None:
+        """Draw the sweep, or the link loads of ``result``, whose table has this title."""
+        from collectives.predict.draw import draw_loads, draw_scaling
+
+        if self.sweep is None:
+            draw_loads(result.machine, result, f"{points[0].name}: {title}", path)
+        else:
+            title = f"{points[-1].collective}, {_fixed(self, points[-1])}"
+            drawn = [
+                (p.name, p.nranks if self.sweep == "n" else p.nbytes, p.seconds, p.busbw)
+                for p in points
+            ]
+            draw_scaling(drawn, self.sweep, f"{title}, simulated on {self.machine}", path)
+        print(f"drawn to {path}", file=sys.stderr)
 
 
 class _Point(NamedTuple):
-    """A simulated time of an algorithm, as requested by ``name``; ``busbw``: bytes per second."""
+    """A simulated time of an algorithm, as requested by ``name``.
+
+    ``algbw``, ``busbw``: bytes per second; 0 for a collective that moves no data. ``latency``: the
+    share of latencies in the time.
+    """
 
     name: str
     collective: str
     nranks: int
     nbytes: int
     seconds: float
+    algbw: float
     busbw: float
+    latency: float
+
+    @classmethod
+    def of(cls, case: _Case, nbytes: int, result: SimulationResult) -> _Point:
+        """The point of a result."""
+        what, nranks, seconds = case.what, case.nranks, result.seconds
+        shown = what.size(nranks, nbytes, 1).shown_bytes and nbytes
+        alg = shown * what.alg_factor(nranks) / seconds if seconds else 0.0
+        bus, latency = alg * what.bus_factor(nranks), result.parts["latency"] / (seconds or 1.0)
+        return cls(case.name, what.name, nranks, nbytes, seconds, alg, bus, latency)
 
 
 class _Case(NamedTuple):
@@ -166,22 +200,48 @@ class _Case(NamedTuple):
         return result
 
 
-class _LinkRange(NamedTuple):
-    """The least and greatest rates (bytes/s) and latencies (seconds) of links."""
+class _Rows:
+    """The rows of one table, and the rates (bytes/s) and latencies (seconds) of their links.
 
-    rates: set[float]
-    latencies: set[float]
+    ``head``: the head of the first column.
+    """
 
-    def add(self, machine: Network) -> None:
-        """Include the links of a machine."""
-        for ends, values in zip(self, (machine.links.rate, machine.links.latency), strict=True):
+    def __init__(self, head: str) -> None:
+        self._head = head
+        self._cells: list[list[str]] = []
+        self._rates: set[float] = set()
+        self._latencies: set[float] = set()
+
+    def add(self, first: str, point: _Point, result: SimulationResult) -> None:
+        """Add a row whose first cell is ``first``."""
+        links, whole = result.machine.links, result.seconds or 1.0
+        for ends, values in ((self._rates, links.rate), (self._latencies, links.latency)):
             if len(values):
                 ends.update((float(values.min()), float(values.max())))
+        rates = (format_rate(rate, five_characters) for rate in (point.algbw, point.busbw))
+        parts = (f"{max(0.0, result.parts[part]) / whole:.0%}" for part in _PARTS)
+        self._cells.append([first, format_seconds(result.seconds, SIMULATED), *rates, *parts])
 
-    def __str__(self) -> str:
+    def table(self, title: str) -> Table:
+        """The table, without parts that take no time; a narrow terminal folds the first column."""
+        heads = [self._head, "time", "algbw", "busbw", "post", *_PARTS[1:]]
+        columns = zip(heads, zip(*self._cells, strict=True), _WIDTHS, strict=True)
+        kept = [
+            (head, cells, width)
+            for head, cells, width in columns
+            if head not in ("post", "adding") or {*cells} != {"0%"}
+        ]
+        table = new_table(f"{title}; {self._links()}", *(head for head, *_ in kept))
+        for column, (*_, width) in zip(table.columns, kept, strict=True):
+            column.min_width = width
+        for row in zip(*(cells for _, cells, _ in kept), strict=True):
+            table.add_row(*row)
+        return table
+
+    def _links(self) -> str:
         """``links 25 GB/s, 0.5 us``, or ranges: ``links 10 to 40 GB/s, 0.5 us``."""
-        rates = dict.fromkeys(f"{each / 1e9:.3g}" for each in sorted(self.rates))
-        latencies = dict.fromkeys(f"{1e6 * each:.3g}" for each in sorted(self.latencies))
+        rates = dict.fromkeys(f"{each / 1e9:.3g}" for each in sorted(self._rates))
+        latencies = dict.fromkeys(f"{1e6 * each:.3g}" for each in sorted(self._latencies))
         ends = [" to ".join([*texts][:: len(texts) - 1 or 1]) for texts in (rates, latencies)]
         return f"links {ends[0]} GB/s, {ends[1]} us"
 
@@ -227,8 +287,7 @@ def _counted(options: SimulateCommand, parameters: dict[str, object]) -> int | N
         if len(counts) != 1:
             raise Unsupported(f"-n {options.ranks}: one rank count is needed without --sweep n")
         return counts[0]
-    sides = parameters.get("grid") or parameters.get("dims")
-    return math.prod(sides) if isinstance(sides, tuple) else None
+    return ranks_of_grid(parameters)
 
 
 def _sizes(options: SimulateCommand) -> list[int]:
@@ -238,8 +297,7 @@ def _sizes(options: SimulateCommand) -> list[int]:
         if options.maxbytes is not None:
             raise Unsupported("-e goes with --sweep b")
         return [size]
-    top = max(size, 1 << 30) if options.maxbytes is None else parse_size(options.maxbytes)
-    return sizes_between(size, top, options.stepfactor)
+    return sizes_between(size, parse_size(options.maxbytes or "1G"), options.stepfactor)
 
 
 def _grown(options: SimulateCommand, text: str) -> list[_Case]:
@@ -263,22 +321,26 @@ def _grown(options: SimulateCommand, text: str) -> list[_Case]:
     return cases
 
 
-def _fixed(options: SimulateCommand, case: _Case, nbytes: int) -> str:
+def _fixed(options: SimulateCommand, point: _Point) -> str:
     """The quantity that a sweep does not change: the rank count or the size."""
-    return format_count(case.nranks, "rank") if options.sweep == "b" else format_bytes(nbytes)
+    if options.sweep == "b":
+        return format_count(point.nranks, "rank")
+    return format_bytes(point.nbytes)
 
 
-def _labels(options: SimulateCommand, case: _Case, nbytes: int) -> tuple[str, str, str]:
-    """The labels of a simulation: the table's title, its first column's head, its text there."""
-    name = case.what.name
+def _labels(options: SimulateCommand, point: _Point, machine: str) -> tuple[str, str, str]:
+    """The labels of a simulation: the table's title, its first column's head, its text there.
+
+    ``machine``: its name.
+    """
     if options.sweep is None:
-        where = f"{format_count(case.nranks, 'rank')}, {case.machine.name}"
-        title = f"{name} on {where}, {format_bytes(nbytes)}"
-        return title, "algorithm", case.name
-    title = f"{name} {case.name}, {options.machine}, {_fixed(options, case, nbytes)}"
+        where = f"{format_count(point.nranks, 'rank')}, {machine}"
+        title = f"{point.collective} on {where}, {format_bytes(point.nbytes)}"
+        return title, "algorithm", point.name
+    title = f"{point.collective} {point.name}, {options.machine}, {_fixed(options, point)}"
     if options.sweep == "n":
-        return title, "ranks", str(case.nranks)
-    return title, "size", format_bytes(nbytes)
+        return title, "ranks", str(point.nranks)
+    return title, "size", format_bytes(point.nbytes)
 
 
 def _own_links(machine: str) -> list[str]:
@@ -293,44 +355,50 @@ def _own_links(machine: str) -> list[str]:
 
 
 def _server_over_ring(points: Sequence[_Point]) -> list[str]:
-    """Lines on ps over ring, one for each rank count and size at which both were simulated."""
+    """Lines on ps over ring, for each rank count and size at which both were simulated."""
     from collectives.predict.compare import port_volume
     from collectives.predict.interface import Operation
 
     at = {(p.name, p.nranks, p.nbytes): p for p in points if p.collective == "allreduce"}
-    lines = []
+    lines: list[str] = []
     for (name, nranks, nbytes), server in at.items():
         ring = at.get(("ring", nranks, nbytes))
         if name == "ps" and ring is not None and nranks > 1:
             volumes = [port_volume(Operation("allreduce", each, nranks)) for each in ("ps", "ring")]
-            lines.append(
-                f"ps takes {server.seconds / ring.seconds:.3g} times as long as ring at"
-                f" {format_bytes(nbytes)} on {format_count(nranks, 'rank')}; by bytes through the"
-                f" busiest port, with one port a rank, {volumes[0] / volumes[1]:.3g} times"
-            )
+            ratio = server.seconds / ring.seconds
+            lines += server_over_ring(nbytes, nranks, ratio, volumes[0] / volumes[1])
     return lines
 
 
+def _latency_bound(points: Sequence[_Point]) -> list[str]:
+    """Lines on rows whose time is mostly latency, so that it does not follow the bytes."""
+    bound = [point for point in points if point.latency > _MOSTLY]
+    if not bound:
+        return []
+    most = max(bound, key=lambda point: point.latency)
+    where = f"{most.name} at {format_bytes(most.nbytes)} on {format_count(most.nranks, 'rank')}"
+    rows = f", and more than half in {len(bound)} of {len(points)} rows" if points[1:] else ""
+    text = (
+        f"latency is {most.latency:.0%} of the time of {where}{rows}: such times depend on the"
+        " steps that follow each other, not on the bytes; at larger sizes (-b) bytes decide"
+    )
+    return wrap(text, PROSE)
+
+
+# From this share of latency on, a time says little of bytes and rates.
+_MOSTLY = 0.5
 _PARTS = ("posting", "latency", "wire", "sharing", "adding")
+# The least width of each column: first, time, algbw, busbw, and the parts.
+_WIDTHS = (None, 8, 5, 5, 4, 7, 4, 7, 6)
 _LEGEND = (
-    "algbw, busbw: GB/s. post … adding: shares of the time, along the chain of",
-    "messages that the last rank waited for; sharing: what others on their links cost.",
+    "algbw, busbw: GB/s. %: shares of the time, along the chain of messages that the",
+    "last rank waited for: post(ing) messages, latency, on the wire, sharing (what",
+    "others on their links cost), adding. Post and adding are left out where 0.",
 )
-
-
-def _table(title: str, first: str) -> Table:
-    """An empty table for simulations. If the terminal is narrow, the first column is folded."""
-    table = new_table(title, first, "time", "algbw", "busbw", "post", *_PARTS[1:])
-    for column, width in zip(table.columns[1:], (8, 5, 5, 4, 7, 4, 7, 6), strict=True):
-        column.min_width = width
-    return table
-
-
-def _bandwidths(case: _Case, size: int, result: SimulationResult) -> tuple[float, float]:
-    """The algbw and busbw in bytes per second; 0 for a collective that moves no data."""
-    shown = case.what.size(case.nranks, size, 1).shown_bytes and size
-    alg = shown * case.what.alg_factor(case.nranks) / result.seconds if result.seconds else 0.0
-    return alg, alg * case.what.bus_factor(case.nranks)
+_LINKS_LEGEND = (
+    "links: how many have the same rate and load as the one that is named; busy: the",
+    "share of the time for which the bytes of each keep it at its full rate.",
+)
 
 
 def _links(result: SimulationResult, name: str) -> Table:

@@ -24,6 +24,8 @@ from collectives.schedule.spec import Collective
 
 #: The label of a library's own algorithm, for which there is no schedule.
 LIBRARY = "library"
+#: Bytes of an element if nothing else is said, as of a 32-bit float.
+ITEM_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Operation:
     collective: str
     algorithm: str
     ranks: int
-    itemsize: int = 4
+    itemsize: int = ITEM_BYTES
     root: int = 0
     in_place: bool = False
     built: Schedule | None = None
@@ -49,7 +51,7 @@ class Operation:
         schedule: Schedule,
         collective: str,
         *,
-        itemsize: int = 4,
+        itemsize: int = ITEM_BYTES,
         root: int = 0,
         in_place: bool = False,
     ) -> Operation:
@@ -103,13 +105,16 @@ class CollectivePredictor(ABC):
             raise Unsupported(reason)
         return self._seconds(operation, sizes)
 
-    def lower_bound(self, collective: str, ranks: int, sizes: Sequence[int]) -> Amounts | None:
-        """Seconds that no algorithm can beat at each size, None if no bound is known.
+    def one_port_bound(
+        self, collective: str, ranks: int, sizes: Sequence[int], itemsize: int = ITEM_BYTES
+    ) -> Amounts | None:
+        """Least seconds with one port each way for each rank; None if no bound is known.
 
         The greater of ⌈lg P⌉ least latencies and the least volume through a port at the greatest
         rate (Chan et al. 2007), on the machine's best links and in their best case, without
-        additions. With a fit the best links are those of the best class, which has one curve for
-        all of its pairs.
+        additions; 0 at sizes without a whole element of ``itemsize`` bytes to move. With a fit the
+        best links are those of the best class, which has one curve for all of its pairs. Where a
+        rank has several links that it uses at once, an algorithm may be faster (docs/model.md).
         """
         machine, bounds, what = self.machine, bound(collective, ranks), spec(collective)
         if bounds is None or machine.classes is None:
@@ -118,14 +123,16 @@ class CollectivePredictor(ABC):
         if not used:
             return np.full(len(sizes), machine.start)
         total = what.total(ranks)
-        n = np.asarray([int(what.size(ranks, size, 1).elements * total) for size in sizes], float)
+        counts = [what.size(ranks, size, itemsize).elements for size in sizes]
+        n = np.asarray([count * total * itemsize for count in counts], float)
         volume = max(bounds.out or 0.0, bounds.into or 0.0) * n
         # However the volume is cut into messages, no byte takes less time than in the best message.
         spread = np.geomspace(1.0, max(2.0, float(volume.max())), 400)
         grid = np.unique(np.concatenate([spread, np.maximum(1.0, volume)]))
         best = np.min([_best(link, grid) for link in used], axis=0)
         rate = np.minimum.accumulate(best / grid)[np.searchsorted(grid, volume, side="right") - 1]
-        return np.maximum(bounds.rounds * float(best[0]), volume * rate)
+        seconds = np.maximum(bounds.rounds * float(best[0]), volume * rate)
+        return np.where(n > 0, seconds, 0.0)
 
 
 def schedule_refusal(operation: Operation) -> str:

@@ -640,6 +640,7 @@ class Machine:
     same order. ``start``: seconds that every collective takes beyond its schedule. ``cores``: the
     CPU of each measured rank, empty if ranks were not pinned. ``network``: nodes and directed
     links. ``nccl``: the input of NCCL's own model. ``notes``: the costs' origin, one line each.
+    ``nranks``: the ranks that the costs are for, 0 if no file states a number.
     """
 
     classes: RankClasses | None = None
@@ -649,3 +650,4 @@ class Machine:
     network: Network | None = None
     nccl: NcclSystem | None = None
     notes: tuple[str, ...] = ()
+    nranks: int = 0

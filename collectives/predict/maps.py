@@ -288,15 +288,21 @@ def _rate(classes: RankClasses, name: str, topology: Topology) -> tuple[float, s
     return (min(rates), "link rates of the topology") if rates else None
 
 
-def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) -> Machine:
+def load_machine(
+    topology: Sequence[str] | None, fit: Path | None, nranks: int | None = None
+) -> Machine:
     """Load the machine that files describe, with costs for ``nranks`` ranks and notes on them.
 
+    Without ``nranks`` they are those of the topology, else the most that the fit was measured with.
     Without a topology all ranks are of one class: the nearest class of the fit, or an assumed
     network. Raises Unsupported for files that cannot be used, naming them.
     """
-    costs = None if fit is None else read_fit(fit).for_ranks(nranks)
+    known = None if fit is None else read_fit(fit)
     if topology is None:
-        return assumed_machine() if costs is None else machine_from_fit(costs, nranks)
+        if known is None:
+            return assumed_machine()
+        nranks = nranks or max(1, *(costs.ranks for costs in known.costs))
+        return replace(machine_from_fit(known.for_ranks(nranks), nranks), nranks=nranks)
     try:
         map_, _ = gather(topology)
         classes = rank_classes_of(map_)
@@ -306,6 +312,8 @@ def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) 
         named = str(error) if isinstance(error, ProbeError) else f"{topology[0]}: {error}"
         raise Unsupported(f"--topology {named}") from None
     k = len(classes.devices)
+    nranks = nranks or k
+    costs = None if known is None else known.for_ranks(nranks)
     place = f"ranks are {classes.devices[0]} … {classes.devices[-1]}"
     if nranks > k:
         several = len({map_.ancestor(device, Kind.HOST) for device in classes.devices}) > 1
@@ -321,7 +329,7 @@ def load_machine(topology: Sequence[str] | None, fit: Path | None, nranks: int) 
     notes = [place, *(note for i, note in enumerate(notes) if i in used)]
     costs = costs or sweep
     start, cores = (0.0, ()) if costs is None else (costs.start, costs.cores)
-    return Machine(classes, links, start, cores, notes=_lines(notes, costs))
+    return Machine(classes, links, start, cores, nranks=nranks, notes=_lines(notes, costs))
 
 
 def assumed_machine() -> Machine:
@@ -436,7 +444,10 @@ def network_from_map(
         network = _from_routes(topology, topology.gpus, name, latency_us * 1e-6)
     if places:
         return network if nranks <= len(places) else _copied(topology, places, network, nranks)
-    raise Unsupported(f"{name}: neither GPUs nor measured ranks to be the places of ranks")
+    raise Unsupported(
+        f"{name}: neither GPUs nor measured ranks to be the places of ranks; mpirun -n P busbar"
+        " topology measure -o MAP.json measures ranks; collectives cost --topology takes cores, too"
+    )
 
 
 def _measured(topology: Topology, rank: Device) -> bool:
@@ -596,10 +607,7 @@ def _copied(topology: Topology, places: Sequence[Device], one: Network, nranks: 
     for copy, node in np.ndindex(copies, one.nnodes):
         if node != switch:
             names[nodes[copy, node]] = one.names[node] + (f" of copy {copy + 1}" if copy else "")
-    note = (
-        f"{one.name} has {k} ranks, so {nranks} are on {copies} copies of it; between copies:"
-        f" {source}"
-    )
+    note = f"{one.name} has {k} ranks; more ranks are on copies of it, and between copies: {source}"
     return replace(
         one,
         nranks=len(ranks),

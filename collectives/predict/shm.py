@@ -32,7 +32,12 @@ from collectives.execution.program import Local, Receive
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
 from collectives.execution.shm.pass_plans import EAGER_BYTES, window_bytes
 from collectives.execution.shm.tasks import STAGE, Place, PlacedProgram, Work, in_scratch, ordered
-from collectives.predict.interface import CollectivePredictor, Operation, schedule_refusal
+from collectives.predict.interface import (
+    ITEM_BYTES,
+    CollectivePredictor,
+    Operation,
+    schedule_refusal,
+)
 from collectives.predict.machine import Curve, LinkCosts, Machine, Shared
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
@@ -439,7 +444,9 @@ class SharedMemoryPredictor(CollectivePredictor):
         times = [planned.seconds(elements, itemsize) for elements in counts]
         return self.machine.start + np.array(times)
 
-    def lower_bound(self, collective: str, ranks: int, sizes: Sequence[int]) -> None:
+    def one_port_bound(
+        self, collective: str, ranks: int, sizes: Sequence[int], itemsize: int = ITEM_BYTES
+    ) -> None:
         """None: one pass reads from many ranks, so the bound of ports does not hold in memory.
 
         docs/measuring-limit.md has the limit that does.

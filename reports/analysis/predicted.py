@@ -12,7 +12,7 @@ from pathlib import Path
 from busbar.errors import BusbarError, ReportError, Unsupported
 from busbar.files import decoded
 from collectives.predict.fit import Fit, digest, read_fit
-from collectives.predict.interface import CollectivePredictor, Operation
+from collectives.predict.interface import ITEM_BYTES, CollectivePredictor, Operation
 from collectives.predict.machine import Machine
 from collectives.predict.maps import assumed_machine
 from collectives.predict.nccl import NcclPredictor, machine_from_log
@@ -66,7 +66,7 @@ def _itemsize(name: str) -> int:
     try:
         return dtype(name).itemsize
     except BusbarError:
-        return 4
+        return ITEM_BYTES
 
 
 def predictions(rows: Sequence[Measurement], fit: Fit) -> list[float | None]:
@@ -88,7 +88,7 @@ def predictions(rows: Sequence[Measurement], fit: Fit) -> list[float | None]:
 
 
 def beside(rows: Sequence[Measurement], fit: Fit) -> Callable[[Measurement], Expected]:
-    """A function: row -> its predicted time, and a lower bound of any algorithm's time.
+    """A function: row -> its predicted time, and the one-port bound (docs/model.md).
 
     Rows of other transports than the fit's have neither. Rows of libraries have only the bound.
     """
@@ -96,17 +96,18 @@ def beside(rows: Sequence[Measurement], fit: Fit) -> Callable[[Measurement], Exp
     covered = [row for row in rows if row.transport in transports or row.algorithm == LIBRARY]
     predictor = FitPredictor(fit)
     expected = {
-        id(row): Expected(time, _lower_bound(predictor, row))
+        id(row): Expected(time, _one_port_bound(predictor, row))
         for row, time in zip(covered, predictions(covered, fit), strict=True)
     }
     return lambda row: expected.get(id(row), Expected())
 
 
-def _lower_bound(predictor: FitPredictor, row: Measurement) -> float | None:
-    """Lower bound in seconds of any algorithm's time on the fit's links; None if not known."""
+def _one_port_bound(predictor: FitPredictor, row: Measurement) -> float | None:
+    """The one-port bound in seconds on the fit's links; None if it is not known."""
     if row.collective not in collectives() or not row.ranks or row.ranks < 2 or not row.size:
         return None
-    bounds = predictor.on(row.ranks).lower_bound(row.collective, row.ranks, [row.size])
+    on, itemsize = predictor.on(row.ranks), _itemsize(row.dtype)
+    bounds = on.one_port_bound(row.collective, row.ranks, [row.size], itemsize)
     return None if bounds is None else float(bounds[0])
 
 

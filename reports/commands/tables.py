@@ -39,8 +39,8 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
     """Tables with intervals and distributions."""
 
     fit: Path | None = option(
-        "--fit FILE  predictions and lower bounds of this fit (busbar collectives fit) beside"
-        " the times"
+        "--fit FILE  predictions and one-port bounds of this fit (busbar collectives fit)"
+        " beside the times"
     )
 
     format: str = option(

@@ -420,7 +420,7 @@ class Reading:
 
 
 class Expected(NamedTuple):
-    """A model's times for a row in seconds: prediction, and lower bound of any algorithm."""
+    """A model's times for a row in seconds: prediction, and one-port bound (docs/model.md)."""
 
     predicted: float | None = None
     bound: float | None = None

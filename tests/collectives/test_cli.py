@@ -33,7 +33,7 @@ def test_show_is_the_schedule() -> None:
     rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["0"]]
     assert rows[0][:3] == ["0", "→1", "+3"]
     assert "The second half goes round the other way" in out
-    assert "→3 3: sends chunk 3 to rank 3" in out, "the legend's chunk and rank exist"
+    assert "→3: the rank of this column sends to rank 3" in out, "the legend's rank exists"
     assert max(map(len, out.splitlines())) <= 80
     status, out, _ = collectives_cli("show ring -c allgather -n 3 --placed")
     assert status == 0 and "in[0] out[0]" in out
@@ -46,7 +46,7 @@ def test_a_schedule_that_has_no_room_is_listed(width: int, monkeypatch: pytest.M
     """Rule: heads and moves of a schedule are never broken; without room moves are listed."""
     monkeypatch.setenv("COLUMNS", str(width))
     _, out, _ = collectives_cli("show ring -c allreduce -n 8")
-    table = out.split("\n→")[0]
+    table = re.split(r"\n(0)?→7: ", out)[0]
     steps = table.splitlines()
     assert max(map(len, steps)) <= width
     assert ("rank 7" in table) == (width >= 80) and ("7→0 +6" in out) == (width < 80)
@@ -98,11 +98,11 @@ def test_a_collective_without_a_named_algorithm_is_named() -> None:
 
 
 def test_cost_has_bounds_beside() -> None:
-    """Costs stand under the lower bounds of their collective."""
+    """Costs stand under the one-port bounds of their collective."""
     status, out, _ = collectives_cli("cost ring -c allreduce -n 8")
     assert status == 0
     lines = [line.split() for line in out.splitlines()]
-    assert ["lower", "bound", "3", "1.75", "1.75", "-", "0.875"] in lines
+    assert ["one-port", "bound", "3", "1.75", "1.75", "-", "0.875"] in lines
     assert ["ring", "14", "14", "14", "1.75", "1.75", "1.75", "0.875"] in lines
 
 
@@ -138,6 +138,15 @@ REFUSED = (
     ("simulate ring --machine ring --svg no/such/a.svg", "there is no folder no/such"),
     ("simulate ring --machine ring --svg a.gif", "it should end in .svg, .png"),
     ("simulate no.xml --machine ring", "no.xml"),
+    ("simulate ring --topology a.json", "did you mean --machine FILE?"),
+    ("simulate ring --fit a.json", "--machine with the map that was fitted, or busbar collectives"),
+    ("cost ring --machine ring:8", "--topology FILE or --fit FILE, or busbar collectives simulate"),
+    (
+        "show ring allreduce",
+        "a collective follows -c: python -m collectives show ring -c allreduce",
+    ),
+    ("show ring,ps -c allreduce --svg a.svg", "draws one algorithm"),
+    ("show all", "show all: give its --collective: allgather, allreduce"),
     ("simulate ring", "simulate needs a machine: --machine nvswitch:8"),
     ("simulate ring -c allreduce --machine fatree:4x4", "did you mean fattree?"),
     ("simulate ring -c allreduce --machine ful:8", "did you mean full?"),
@@ -160,6 +169,40 @@ def test_bad_input_is_one_line_and_status_2(line: str, says: str) -> None:
     status, out, err = collectives_cli(line)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert says in err
+
+
+def test_verify_and_show_say_what_they_mean() -> None:
+    """Rule: verify states what is proven; the marks of show are explained, as they are printed."""
+    _, out, _ = collectives_cli("verify ring -c allreduce -n 2-3")
+    text = " ".join(out.split())
+    assert "holds every contribution that the collective asks for exactly once" in text
+    with_none = collectives_cli("verify -c allreduce swing -n 2")[1]
+    assert "proven, in and out of place:" in with_none
+    columns = " ".join(collectives_cli("show ring -c allreduce -n 4")[1].split())
+    assert "→3: the rank of this column sends to rank 3. 0: chunk 0, which replaces" in columns
+    assert "+0: chunk 0, which is added to it; 0-3: chunks 0 to 3." in columns
+    listed = " ".join(collectives_cli("show tree -c allreduce -n 10")[1].split())
+    assert "0→9: rank 0 sends to rank 9." in listed
+    placed = " ".join(collectives_cli("show ring -c allreduce -n 2 --placed")[1].split())
+    assert "in[0] out[1]: slot 0 of its buffer in, to slot 1" in placed
+
+
+def test_show_and_simulate_take_several_names_or_all() -> None:
+    """Rule: where siblings take names with commas, or all, every command on algorithms does."""
+    status, out, _ = collectives_cli("show ring,ps -c allreduce -n 4")
+    assert status == 0
+    for name in ("ring", "ps"):
+        assert collectives_cli(f"show {name} -c allreduce -n 4")[1] in out
+    status, out, err = collectives_cli("show all -c allreduce -n 3")
+    assert status == 0 and "allreduce tree on 3 ranks" in out
+    assert "collectives: left out: recursive_doubling needs a power of two" in err
+    status, out, err = collectives_cli("simulate all --machine fattree:6 -b 64K")
+    rows = {line.split()[0] for line in out.splitlines() if line.count("%") == 3}
+    assert status == 0 and rows | {"recursive_doubling", "swing"} == {*algorithms("allreduce")}
+    assert err.count("left out: ") == 2
+    for command in ("simulate all --machine fattree:6", "show all -n 6"):
+        status, out, err = collectives_cli(f"{command} -c hypercube")
+        assert (status, out) == (2, "") and "needs a power of two" in err and err.count("\n") == 1
 
 
 def test_a_record_is_no_matrix_to_fit(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_double_trees(n: int) -> None:
 
 
 @pytest.mark.parametrize(("collective", "name"), PAIRS)
-def test_nothing_beats_the_lower_bounds(collective: str, name: str) -> None:
+def test_nothing_beats_the_one_port_bounds(collective: str, name: str) -> None:
     """A schedule cheaper than the bound for its collective would be a wrong count."""
     for n in (*range(1, 18), 32):
         schedule, least = built(collective, name, n), bound(collective, n)

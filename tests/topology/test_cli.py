@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from busbar import status
 from tests.command import reports_main, topology_main
 from tests.conftest import Run
 from tests.reports import logs
 from tests.reports.runs import records, to_jsonl
+from topology import cli
 from topology.diagnostics import differences
 from topology.exports import EXPORTS
 from topology.model.topology import Device, Fact, Kind, Topology
@@ -97,6 +99,7 @@ def test_check_says_by_its_status(
     [
         (["--frob"], "unrecognized arguments: --frob"),
         (["-m"], "-m is nvidia-smi's; python -m topology alone prints the matrix of topo -m"),
+        (["show", "map.json"], "no command 'show'; python -m topology map.json shows the map"),
         (["topo", "-m"], "topology alone prints the matrix of topo -m"),
         (["--from", "no-such-file"], "no-such-file: cannot be read: No such file"),
         (["--from", f"{__file__}x"], f"did you mean {__file__}?"),
@@ -344,3 +347,22 @@ def test_check_counts_devices(report: str, capsys: pytest.CaptureFixture[str]) -
     assert json.loads(capsys.readouterr().out) == before
     assert topology_main(["check", "--json", "--gpus", "8", report]) == 1
     assert json.loads(capsys.readouterr().out)[0]["summary"] == "7 GPUs instead of 8"
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_a_machine_without_the_gpu_of_an_export_is_status_3(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: as of pick, a GPU that this machine lacks is status 3, and one that a file lacks is 2.
+
+    Formats that need none are written.
+    """
+    bare = Topology((Device("HOST", Kind.HOST),), (), (), ())
+    monkeypatch.setattr(cli, "gather", lambda files: (bare, ()))
+    needs = EXPORTS[name].gpus
+    assert topology_main(["export", name]) == (status.MISSING if needs else status.GOOD)
+    err = capsys.readouterr().err
+    assert ("this machine has no GPU for " + name in err) == needs and err.count("\n") <= 1
+    file = tmp_path / "map.json"
+    file.write_text(own_json.dump(bare))
+    assert topology_main(["export", name, "--from", str(file)]) == (2 if needs else 0)

@@ -264,7 +264,8 @@ def test_a_map_keeps_what_other_programs_took(
     shown = view.text(topology)
     assert "1 pair, median 223.00 [210.00, 230.00] us\n" in shown
     for text in (shown, note):
-        assert ("other programs" in text) is bool(said) and said in text
+        assert ("other programs" in text) is bool(said) and said in " ".join(text.split())
+    assert max(map(len, shown.splitlines())) <= 80
     much = share is not None and share >= 0.2
     assert topology_main(["check", "--json", str(path)]) == int(much)
     codes = [one["code"] for one in json.loads(capsys.readouterr().out)]

@@ -64,6 +64,8 @@ _UNREAD: tuple[tuple[str, str, str], ...] = (
      r"|^ *[-|+ \\]+\[[0-9a-f]{4}:[0-9a-f]{2}\]-",
      "lspci", "give lstopo --of xml, or a copy of /sys"),
     (r"\bNCCL INFO ", "NCCL's log (NCCL_DEBUG)", "give the file of NCCL_TOPO_DUMP_FILE"),
+    (r'"busbar_fit"\s*:', "a fit of link costs",
+     "busbar collectives cost --fit reads it; simulate reads the map that was fitted"),
     (r"<algo\s", "an MSCCL schedule", "busbar collectives verify reads it"),
     (r"^\| To GPU \d+ ", "dcgmi topo", "give nvidia-smi topo -m"),
     (r"^index, |\bpci\.bus_id\b", "nvidia-smi --query-gpu", "give nvidia-smi -q -x"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from busbar.tables import Column, render_lines
-from busbar.terminal import make_lines_printable, make_printable
+from busbar.terminal import make_lines_printable, make_printable, wrap_line
 from busbar.units import format_count, two_decimals
 from topology.model.measured import (
     QUANTITIES,
@@ -20,6 +20,9 @@ from topology.model.measured import (
     slow,
 )
 from topology.model.topology import Topology
+
+# Sentences are at most this wide.
+_PROSE = 80
 
 #: For each quantity its title, and the factor from base units to the shown unit.
 _SHOWN = {
@@ -49,7 +52,7 @@ def text(topology: Topology) -> str:
             parts.append(_classes(topology, name, cells))
             parts += [_slow(name, slow_pairs)] if slow_pairs else []
     if parts and topology.disturbance:
-        parts.append(f"{topology.disturbance}\n")
+        parts.append("\n".join([*wrap_line(topology.disturbance, _PROSE, 0), ""]))
     return make_lines_printable("\n".join(parts))
 
 

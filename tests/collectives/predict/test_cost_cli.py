@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ def test_every_algorithm_has_counts_times_and_rates() -> None:
     status, out, _ = collectives_cli(*COST)
     assert status == 0
     for name in algorithms("allreduce"):
-        assert sum(line.split()[:1] == [name] for line in out.splitlines()) == 3, name
-    assert "predicted time" in out and "predicted busbw" in out and "lower bound" in out
+        assert sum(line.startswith(f" {name} ") for line in out.splitlines()) == 3, name
+    assert "predicted time" in out and "predicted busbw" in out and "one-port bound" in out
     assert "> best: " in out and "12.5 GB/s" in out and "assumed" in out
 
 
@@ -54,6 +55,14 @@ def test_sizes_that_move_nothing_have_no_rate() -> None:
     status, out, err = collectives_cli(*asked, "-e 32")
     assert (status, err) == (0, "")
     assert "nothing is moved at these sizes" in out and "inf" not in out and ">" not in out
+    # Neither is there a bound, which would be above the predictions.
+    _, out, _ = collectives_cli("cost ring -c allgather -n 8 -b 64 -e 128")
+    assert re.search(r"^ one-port bound +- +42 us", out, re.MULTILINE)
+    rows = json.loads(collectives_cli("cost ring -c allreduce -b 2 -e 4 --format json")[1])["rows"]
+    assert [(row["predicted_s"] > 0, row["bound_s"] > 0) for row in rows] == [
+        (False,) * 2,
+        (True,) * 2,
+    ]
     _, out, _ = collectives_cli(*asked, "-e 64 --format json")
     rows = json.loads(out)["rows"]
     assert {row["size"] for row in rows if row["best"]} == {64}
@@ -106,6 +115,58 @@ def test_a_swept_map_costs_what_its_fit_costs(transport: str, tmp_path: Path) ->
     status, out, _ = collectives_cli("cost ring -c allreduce -n 4", "--topology", str(matrix))
     assert status == 0
     assert "costs: network: latency 14 us" in out and "measured with 2 ranks, not with 4" in out
+
+
+def test_without_ranks_those_of_grid_map_or_fit(tmp_path: Path) -> None:
+    """Rule: without ``-n`` the ranks are the grid's, the map's or the fit's, and a line says whose.
+
+    A number that a file or the grid has would otherwise be replaced by a default without notice.
+    """
+    matrix, fit = tmp_path / "m.json", tmp_path / "fit.json"
+    matrix.write_text(own_json.dump(measured()))
+    assert collectives_cli("fit", str(matrix), "--out", str(fit))[0] == 0
+    for words, ranks, whose in (
+        (("cost torus -c allreduce --grid 2x3",), 6, "those of the grid"),
+        (("cost ring -c allreduce --topology", str(matrix)), 2, "those of the map"),
+        (("cost ring -c allreduce --fit", str(fit)), 2, "those of the fit"),
+        (("cost ring -c allreduce",), 8, "the default"),
+    ):
+        status, out, err = collectives_cli(*words)
+        assert (status, err) == (0, "") and f"allreduce on {ranks} ranks" in out
+        assert f"ranks: {ranks}, {whose}; -n" in out, words
+    _, out, _ = collectives_cli("cost ring -c allreduce -n 4 --fit", str(fit))
+    assert "allreduce on 4 ranks" in out and "ranks: 4" not in out
+
+
+def test_the_sizes_of_cost_are_those_of_a_sweep() -> None:
+    """Rule: ``-b`` alone goes to 1G as ``busbar allreduce`` has it, and is refused above that."""
+    command = "cost ring -c allreduce -n 4 --format json -b"
+    rows = json.loads(collectives_cli(f"{command} 256M")[1])["rows"]
+    assert [row["size"] for row in rows] == [256 << 20, 512 << 20, 1 << 30]
+    status, out, err = collectives_cli(f"{command} 2G")
+    assert (status, out) == (2, "") and "-b 2 GiB is above -e 1 GiB" in err
+
+
+@pytest.mark.parametrize("latency", ["", " --fit"])
+def test_ps_stands_beside_a_ring(latency: str, tmp_path: Path) -> None:
+    """Rule: with ps and ring, cost says their ratio by time, and by bytes through a port.
+
+    Without measured bursts, latencies add up at a port, unlike in simulate; the output says so.
+    """
+    fit = tmp_path / "fit.json"
+    words = [f"cost tree,ring,ps -c allreduce -n 2 -b 64K -e 64M{latency}"]
+    if latency:
+        matrix = tmp_path / "m.json"
+        matrix.write_text(own_json.dump(measured()))
+        assert collectives_cli("fit", str(matrix), "--out", str(fit))[0] == 0
+        words.append(str(fit))
+    text = " ".join(collectives_cli(*words)[1].split())
+    rows = json.loads(collectives_cli(*words, "--format json")[1])["rows"]
+    at = {row["algorithm"]: row["predicted_s"] for row in rows if row["size"] == 64 << 20}
+    assert f"ps takes {at['ps'] / at['ring']:.3g} times as long as ring at 64 MiB on 2" in text
+    assert "by bytes through the busiest port, with one port a rank, 2 times" in text
+    assert ("no bursts measured" in text) == (not latency)
+    assert "ps takes" not in collectives_cli("cost ring,tree -c allreduce -n 2 -b 1M")[1]
 
 
 def test_a_topology_says_the_classes(tmp_path: Path) -> None:

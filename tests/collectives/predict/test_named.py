@@ -306,7 +306,7 @@ def test_a_map_is_copied_for_more_ranks(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert many.links.latency[far].sum() == pytest.approx(2e-6)
     assert far[1] in many.routes(np.array([0]), np.array([1])).table()
-    assert "has 4 ranks, so 10 are on 3 copies of it" in many.notes[-1]
+    assert "has 4 ranks; more ranks are on copies of it" in many.notes[-1]
     file = tmp_path / "map.json"
     file.write_text(own_json.dump(whole))
     for name in ("ring", "recursive_doubling"):
@@ -327,7 +327,9 @@ def test_the_bound_of_a_map_is_below_its_simulated_times(name: str, tmp_path: Pa
     file = tmp_path / "map.json"
     file.write_text(own_json.dump(_hosts([1e9, 1.1e9, 1.3e9, 2e9, 1.05e9])))
     sizes = [1 << 16, 1 << 20]
-    bound = choose_predictor(load_machine([str(file)], None, 4)).lower_bound("allreduce", 4, sizes)
+    bound = choose_predictor(load_machine([str(file)], None, 4)).one_port_bound(
+        "allreduce", 4, sizes
+    )
     simulated = NetworkPredictor(Machine(network=build_network(str(file), 4)))
     seconds = simulated.seconds(Operation("allreduce", name, 4), sizes)
     assert bound is not None and (seconds >= bound * (1 - 1e-9)).all()

@@ -78,12 +78,12 @@ CACHED = LinkCosts(
 
 @pytest.mark.parametrize("link", [LINK, CACHED], ids=["plain", "cached"])
 @pytest.mark.parametrize("collective", ["allreduce", "broadcast", "allgather", "reduce_scatter"])
-def test_nothing_beats_the_lower_bound(collective: str, link: LinkCosts) -> None:
+def test_nothing_beats_the_one_port_bound(collective: str, link: LinkCosts) -> None:
     """Rule: no algorithm is predicted below Chan et al.'s bound, for powers of two or not."""
     sizes = [256 * 4**k for k in range(9)]
     machine = Machine(one_class(), [link])
     for n in (2, 3, 5, 8, 12, 16):
-        bound = PortPredictor(machine).lower_bound(collective, n, sizes)
+        bound = PortPredictor(machine).one_port_bound(collective, n, sizes)
         assert bound is not None
         for name in algorithms(collective):
             try:

@@ -57,8 +57,8 @@ def test_a_machine_without_what_is_needed_is_refused(name: str) -> None:
 def test_shared_memory_has_no_bound_of_ports() -> None:
     """Rule: where one pass reads from many ranks, no time is said that no algorithm can beat."""
     _, machine, _ = BACKENDS["shm"]
-    assert choose_predictor(machine).lower_bound("allreduce", 4, [1 << 20]) is None
-    assert choose_predictor(COSTS).lower_bound("allreduce", 4, [1 << 20]) is not None
+    assert choose_predictor(machine).one_port_bound("allreduce", 4, [1 << 20]) is None
+    assert choose_predictor(COSTS).one_port_bound("allreduce", 4, [1 << 20]) is not None
 
 
 @pytest.mark.parametrize("label", ["library", "", "x.xml", "no_such", "ring:what=3"])

@@ -11,11 +11,12 @@ from busbar.canvas import colour_of
 from collectives.formats.load import load
 from collectives.formats.msccl import write
 from collectives.predict.named import build_network
-from collectives.schedule.catalogue import draft, spec
+from collectives.schedule.catalogue import algorithms, draft, spec
 from tests.collectives.msccl_files import exported
 from tests.collectives.predict.predicting import simulate
 from tests.collectives.predict.test_fit import measured
 from tests.conftest import collectives_cli
+from topology.model.topology import Kind, Topology
 from topology.sources import own_json
 
 
@@ -74,7 +75,7 @@ def test_a_sweep_fits_a_terminal(machine_: str, monkeypatch: pytest.MonkeyPatch)
     _, out, _ = said("ring -n 8 --machine", machine_, *sweep)
     rows = [line for line in out.splitlines() if re.match(r" \S+ (B|[KMG]iB) ", line)]
     assert len(rows) == 16 and max(map(len, out.splitlines())) <= 80
-    assert all(len(row.split()) == 11 for row in rows)
+    assert all(len(row.split()) == 9 for row in rows)
 
 
 def test_a_machine_says_how_many_ranks() -> None:
@@ -138,8 +139,47 @@ def test_a_file_that_is_no_map(tmp_path: Path) -> None:
     assert "no.json: no such file" in err and err.count("\n") == 1
 
 
+def test_latency_is_the_reason_where_it_is_most_of_the_time() -> None:
+    """Rule: a line names the share of latency above half; where bytes decide there is none."""
+    _, out, _ = said("ring --machine fattree:4 -b 64K")
+    share = re.search(r"^ ring .* ([0-9]+%) +[0-9]+% +[0-9]+% *$", out, re.MULTILINE)
+    assert share is not None
+    assert f"latency is {share[1]} of the time of ring at 64 KiB on 4 ranks: such" in out
+    _, out, _ = said("ring --machine fattree:4 --sweep b -b 1K -e 64M -f 16")
+    text = " ".join(out.split())
+    assert "of ring at 1 KiB on 4 ranks, and more than half in 2 of 5 rows" in text
+    assert "latency is" not in said("ring --machine fattree:4 -b 64M")[1]
+
+
+def test_parts_without_time_have_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: at 80 columns no algorithm's name is folded; what takes time has its column."""
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = said("all --machine fattree:8 -b 1K")
+    assert max(map(len, out.splitlines())) <= 80
+    for name in algorithms("allreduce"):
+        assert re.search(rf"^ {name} .*%", out, re.MULTILINE), name
+    _, out, _ = said("ring --machine fattree:4:overhead_us=1:add_gbs=10")
+    assert re.search(r"busbw +post +latency +wire +sharing +adding", out)
+    assert "links: how many have the same rate" in out and max(map(len, out.splitlines())) <= 80
+
+
+def test_files_that_other_commands_read_are_named(tmp_path: Path) -> None:
+    """Rule: a fit, and a map without ranks, are refused with the command that takes them."""
+    fit, cores = tmp_path / "fit.json", tmp_path / "cores.json"
+    fit.write_text('{\n "busbar_fit": 1, "costs": []}')
+    status, _, err = said("ring --machine", str(fit))
+    assert status == 2 and "a fit of link costs" in err and "collectives cost --fit" in err
+    whole = measured()
+    cores.write_text(
+        own_json.dump(Topology(tuple(d for d in whole.devices if d.kind != Kind.RANK)))
+    )
+    status, _, err = said("ring --machine", str(cores))
+    assert (status, err.count("\n")) == (2, 1)
+    assert "topology measure -o MAP.json" in err and "collectives cost --topology" in err
+
+
 def test_more_ranks_than_a_map_has(tmp_path: Path) -> None:
-    """Rule: a map is copied for more ranks, and the output says so; without -n it has its own."""
+    """Rule: a map is copied for more ranks, which is said once; without -n it has its own."""
     file = tmp_path / "map.json"
     file.write_text(own_json.dump(measured()))
     status, out, _ = said("ring", "--machine", str(file))
@@ -147,9 +187,11 @@ def test_more_ranks_than_a_map_has(tmp_path: Path) -> None:
     status, out, _ = said("ring", "-n", "8", "--machine", str(file))
     text = " ".join(out.split())
     assert status == 0 and "allreduce on 8 ranks" in text
-    assert "has 2 ranks, so 8 are on 4 copies of it; between copies: latency 14 us" in text
+    assert "has 2 ranks; more ranks are on copies of it, and between copies: latency 14 us" in text
     assert "each pair of ranks has its own measured times" in text
     assert max(map(len, out.splitlines()[-6:])) <= 80
+    _, out, _ = said("ring --sweep n -n 16 --machine", str(file))
+    assert " ".join(out.split()).count("on copies of it") == 1
 
 
 def test_an_imported_schedule_is_simulated_like_our_own(tmp_path: Path) -> None:
