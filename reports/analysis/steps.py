@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from busbar.statistics import interval
+from busbar.statistics import interval, mean_interval
 from busbar.units import format_seconds
 from reports.analysis.winners import mostly_disturbed
 from reports.records.measurement import Measurement
@@ -23,12 +23,12 @@ class StepFigures:
     """The figures of a record of training steps, in seconds; None if a part was not measured.
 
     Each has a 95 % interval if there are enough iterations (`Uncertain`). ``step``: the median
-    step; for back-to-back steps the mean. ``rate``: samples/s of all ranks. ``compute``: the same
-    steps without exchange. ``exposed``: median of T_step - T_compute. ``hidden``: the share of the
-    exchange (its time when it runs alone) that is not exposed; below 0 if overlap costs more than
-    it saves. ``speedup``: samples/s over those that the compute of one rank alone would reach;
-    ``efficiency``: speedup per rank. ``predicted``: the step by the model or the formula;
-    ``over_predicted``: the measured step over it.
+    step; for back-to-back steps, which depend on each other, the mean over blocks of them.
+    ``rate``: samples/s of all ranks. ``compute``: the same steps without exchange. ``exposed``:
+    median of T_step - T_compute. ``hidden``: the share of the exchange (its time when it runs
+    alone) that is not exposed; below 0 if overlap costs more than it saves. ``speedup``: samples/s
+    over those that the compute of one rank alone would reach; ``efficiency``: speedup per rank.
+    ``predicted``: the step by the model or the formula; ``over_predicted``: the measured step over it.
     """
 
     step: Uncertain
@@ -48,9 +48,7 @@ def figures(row: Measurement) -> StepFigures | None:
     if not middle:
         return None
     step = row.step or Step()
-    # Back-to-back steps depend on each other: their mean is the time, with the record's interval.
-    paced = row.timing == "loop"
-    between = (step.interval_s if paced else interval(row.times_s)) or ()
+    between = (mean_interval if row.timing == "loop" else interval)(row.times_s) or ()
     whole = Uncertain(middle, *between)
     gradients = step.gradients or 1.0
     own, exchange = step.compute_s, step.exchange_s
