@@ -15,7 +15,7 @@ from pathlib import Path
 
 from busbar.start import python
 from reports.readers.codec import measurements
-from reports.records.steps import Step
+from reports.records.measurement import Measurement
 
 EVERY = "sync,k-sync:4,k-batch-sync:4,async,k-async:4,k-batch-async:4"
 #: A column: its name, how ranks are made, the law, the updates, and how often the budget.
@@ -26,8 +26,8 @@ COLUMNS = (
 )
 
 
-def measured(folder: Path, number: int, budget: float) -> dict[str, Step]:
-    """The steps in a column's records, by update."""
+def measured(folder: Path, number: int, budget: float) -> dict[str, Measurement]:
+    """A column's rows, by update."""
     _, ranks, law, updates, times = COLUMNS[number]
     rows = folder / f"{number}.jsonl"
     command = [
@@ -37,16 +37,16 @@ def measured(folder: Path, number: int, budget: float) -> dict[str, Step]:
     ]
     with (folder / f"{number}.txt").open("w") as said:
         subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, check=True, timeout=300)
-    steps = (one.step for one in measurements(rows.read_text()))
-    return {step.update: step for step in steps if step is not None}
+    return {one.step.update: one for one in measurements(rows.read_text()) if one.step is not None}
 
 
-def cell(step: Step | None) -> str:
+def cell(row: Measurement | None) -> str:
     """Time over the formula's, (over the drawn times with the server's), half the interval in %."""
-    if step is None or not step.mean_s or not step.formula_s:
+    if row is None or not row.time_s or row.step is None or not row.step.formula_s:
         return "-"
-    mean, server, ends = step.mean_s, step.with_server_s, step.interval_s
-    wide = f" ±{50 * (ends[1] - ends[0]) / mean:.1f} %" if ends else ""
+    mean, step = row.time_s, row.step
+    server = step.with_server_s
+    wide = "" if row.high_s is None else f" ±{100 * (row.high_s / mean - 1):.1f} %"
     beside = "-" if server is None else f"{mean / server:.3f}"
     return f"{mean / step.formula_s:.3f} ({beside}){wide}"
 

@@ -1,8 +1,12 @@
-"""Confidence intervals of medians by order statistics, which assume no distribution."""
+"""Confidence intervals of medians by order statistics, which assume no distribution; of means.
+
+Means have theirs by Student's t.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import atan, cos, pi, sin, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +27,8 @@ _BESIDE = (0.3, 0.7)
 _MOST_ALIKE = 0.98
 # The lower end of an interval over the median, at least.
 _LOWEST = 1e-4
+#: Of a 95 % interval, on either side.
+TAIL = 0.025
 
 
 def interval(times: Sequence[float] | Floats) -> tuple[float, float] | None:
@@ -152,3 +158,65 @@ def _correlation(off: Floats) -> Floats:
     error = np.sqrt(np.maximum(0, 1 - r * r) / n)
     r = r + (1.64 if n >= _MANY else 1.0) * error
     return np.asarray(np.where(squares > 0, np.clip(r, -1, 1), -1))
+
+
+def mean_interval(values: Sequence[float] | Floats) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of independent values; None for fewer than six values.
+
+    `mean_intervals` does the same for many series.
+    """
+    if len(values) < _LEAST:
+        return None
+    low, high = mean_intervals(np.asarray(values, dtype=float)[None])
+    return float(low[0]), float(high[0])
+
+
+def mean_intervals(rows: Floats) -> tuple[Floats, Floats]:
+    """The ends of the 95 % intervals of the means of series, one series per row, by Student's t.
+
+    The values of a series must be independent and nearly normal, as means of many iterations are.
+    The ends are NaN for fewer than six values.
+    """
+    count, n = rows.shape
+    if n < _LEAST:
+        return np.full(count, np.nan), np.full(count, np.nan)
+    mean = rows.mean(axis=1)
+    half = student_quantile(TAIL, n - 1) * rows.std(axis=1, ddof=1) / sqrt(n)
+    return mean - half, mean + half
+
+
+def student_p(t: float, k: int) -> float:
+    """The probability that Student's t with k degrees of freedom is above ``t``.
+
+    By the finite sums for whole k in Abramowitz, Stegun, "Handbook of Mathematical Functions",
+    26.7.3 and 26.7.4. Raises ValueError for k below 1.
+    """
+    if k < 1:
+        raise ValueError(f"{k} degrees of freedom")
+    theta = atan(abs(t) / sqrt(k))
+    cosine = cos(theta) ** 2
+    term, total = 1.0, 0.0
+    if k % 2:
+        term = cos(theta)
+        for i in range(1, (k + 1) // 2):
+            total += term
+            term *= cosine * 2 * i / (2 * i + 1)
+        inside = (theta + sin(theta) * total) * 2 / pi
+    else:
+        for i in range(1, k // 2 + 1):
+            total += term
+            term *= cosine * (2 * i - 1) / (2 * i)
+        inside = sin(theta) * total
+    tail = max(0.0, 1 - inside) / 2
+    return tail if t >= 0 else 1 - tail
+
+
+def student_quantile(tail: float, k: int) -> float:
+    """The t that Student's t with k degrees of freedom exceeds with probability ``tail`` < 1/2."""
+    low, high = 0.0, 1.0
+    while student_p(high, k) > tail:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_p(middle, k) > tail else (low, middle)
+    return high

@@ -134,8 +134,8 @@ def step_record(
     In the result ``collective`` is ``step:MODEL/LAW`` (the distribution of compute times), and
     ``algorithm`` is the kind of exchange, its fusion (``ring/ddp``), and ``after`` if buckets are
     exchanged after the backward pass. Rows are compared if both are equal. If an update of the
-    weights takes fewer gradients than there are learners, ``collective`` also has their number
-    (``/4 gradients``), so that such rows are not compared with others. ``size``: the gradients'
+    weights takes fewer gradients than there are ranks, ``collective`` also has their number
+    (``/4 gradients``), so that times of unequal work are not compared. ``size``: the gradients'
     bytes.
     """
     options, workload, fusion = job.options, job.workload, facts.get("fusion")
@@ -143,7 +143,7 @@ def step_record(
     named = f"{STEP}{workload.name}" + (
         "" if options.compute.label == "none" else f"/{options.compute.label}"
     )
-    if record.times_s and gradients != facts.get("learners", job.ranks):
+    if record.times_s and gradients != job.ranks:
         named += f"/{gradients:g} gradients"
     step = {
         "kind": kind,

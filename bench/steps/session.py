@@ -69,7 +69,8 @@ class _StepSession(RunSession):
             ranks, level = self._world.size + options.learners, self._world.threads()
             self._keeper.say(header(options, ranks, self._crowd, level, self._opened.library))
         for choice, case in cases:
-            what = f"{choice.label} {case.fusion.label}"
+            fused = update(choice.name).fused
+            what = f"{choice.label} {case.fusion.label}" if fused else choice.label
             self._screen.advance(what)
             self._watch.row(what)
             lost = self._measure(choice, case)

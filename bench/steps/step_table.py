@@ -20,7 +20,16 @@ from busbar.units import (
     format_size_argument,
 )
 from reports.analysis.cautions import disturbance, too_disturbed
-from reports.analysis.steps import StepFigures, fastest, figures, hidden_text, share_text
+from reports.analysis.steps import (
+    StepFigures,
+    fastest,
+    figures,
+    hidden_text,
+    is_overlapped,
+    roles,
+    server_and_ring,
+    share_text,
+)
 from reports.readers.codec import measurements
 from reports.records.cores import Load
 from reports.records.measurement import LIBRARY, Measurement, grouped
@@ -52,6 +61,10 @@ def header(
     if mpi is not None:
         texts += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
     texts.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
+    servers = {
+        one.label: 0 if update(one.name).fused else options.servers for one in options.updates
+    }
+    texts.append(roles(servers, nranks))
     if any(choice.name.startswith("k-") for choice in options.updates):
         texts.append("k-…:K: the server changes the weights with K gradients (--update list)")
     kinds = {update(choice.name).fused for choice in options.updates}
@@ -142,7 +155,13 @@ def closing_lines(rows: Sequence[Measurement]) -> list[str]:
             "hidden none: the exchange made the step longer than it takes alone, so overlap hid"
             " nothing of it"
         )
-    if any(row.step is not None and row.step.compute == "none" for row, _ in known):
+    steps = [row.step for row, _ in known if row.step is not None]
+    if not all(map(is_overlapped, steps)):
+        texts.append(
+            "hidden -: the exchange does not overlap compute: a push to a server follows its"
+            " gradient, --overlap off exchanges after the backward pass"
+        )
+    if any(step.compute == "none" for step in steps):
         texts.append("hidden, eff., speed-up -: nothing is computed; --compute gives steps a time")
     bare = [row for row, one in known if one.predicted is None]
     if bare:
@@ -150,7 +169,7 @@ def closing_lines(rows: Sequence[Measurement]) -> list[str]:
         if all(row.algorithm.startswith(LIBRARY) for row in bare):
             why = f"with {why}, but the library has no schedule to predict by"
         texts.append(f"predicted, ratio -: {why}")
-    texts += [fastest(rows), disturbance(rows)]
+    texts += [fastest(rows), server_and_ring(rows), disturbance(rows)]
     width = min(_table().terminal, 100) - 2
     return [f"# {line}" for text in texts for line in wrap(text, width, subsequent_indent="  ")]
 

@@ -47,14 +47,14 @@ from busbar.launchers import find_mpirun, launched
 from busbar.mpi import library_version, load_mpi
 from busbar.options import option, switch
 from busbar.start import python
-from busbar.statistics import interval
+from busbar.statistics import interval, student_quantile
 from busbar.units import format_count, format_seconds, format_size
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Spans, Start
 from reports.analysis.compare import compare, join
 from reports.readers import codec
 from reports.records.measurement import Measurement, grouped
-from reports.statistics.inference import launch_scatter, least_seen, student_quantile
+from reports.statistics.inference import launch_scatter, least_seen
 
 #: The iterations of a window. Its interval should hold the median of this many windows around it,
 #: half of them before and half after it.

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from busbar.statistics import interval
-from busbar.units import format_seconds
+from busbar.statistics import interval, mean_interval
+from busbar.units import format_count, format_seconds
 from reports.analysis.winners import mostly_disturbed
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, grouped
 from reports.records.steps import LossCurve, Step
 from reports.statistics.quantities import center
 from reports.statistics.uncertain import Uncertain, median_of
+
+# An exchange that takes a smaller share of a step hardly changes the step.
+_SMALL = 0.1
 
 #: Protocols that equal another one: sync is k-sync with K = P, async is k-async with K = 1.
 _SAME = {"sync": "k-sync", "async": "k-async"}
@@ -23,12 +26,14 @@ class StepFigures:
     """The figures of a record of training steps, in seconds; None if a part was not measured.
 
     Each has a 95 % interval if there are enough iterations (`Uncertain`). ``step``: the median
-    step; for back-to-back steps the mean. ``rate``: samples/s of all ranks. ``compute``: the same
-    steps without exchange. ``exposed``: median of T_step - T_compute. ``hidden``: the share of the
-    exchange (its time when it runs alone) that is not exposed; below 0 if overlap costs more than
-    it saves. ``speedup``: samples/s over those that the compute of one rank alone would reach;
-    ``efficiency``: speedup per rank. ``predicted``: the step by the model or the formula;
-    ``over_predicted``: the measured step over it.
+    step; for back-to-back steps, which depend on each other, the mean over blocks of them.
+    ``rate``: samples/s of all ranks. ``compute``: the same steps without exchange. ``exposed``:
+    median of T_step - T_compute. ``hidden``: the share of the exchange (its time when it runs
+    alone) that is not exposed; below 0 if overlap costs more than it saves; only of exchanges that
+    overlap compute. ``speedup``: samples/s over those that the compute of one rank alone would
+    reach; ``efficiency``: speedup over all ranks, servers included.
+    ``predicted``: the step by the model or the formula; ``over_predicted``: the measured step over
+    it.
     """
 
     step: Uncertain
@@ -48,9 +53,7 @@ def figures(row: Measurement) -> StepFigures | None:
     if not middle:
         return None
     step = row.step or Step()
-    # Back-to-back steps depend on each other: their mean is the time, with the record's interval.
-    paced = row.timing == "loop"
-    between = (step.interval_s if paced else interval(row.times_s)) or ()
+    between = (mean_interval if row.timing == "loop" else interval)(row.times_s) or ()
     whole = Uncertain(middle, *between)
     gradients = step.gradients or 1.0
     own, exchange = step.compute_s, step.exchange_s
@@ -59,12 +62,11 @@ def figures(row: Measurement) -> StepFigures | None:
     hidden = speedup = None
     if step.compute != "none":  # without compute, nothing can be hidden and one rank has no rate
         alone = _uncertain(step.one_rank_s, step.one_rank_interval_s)
-        if exposed is not None and exchange and median(exchange) > 0:
+        if exposed is not None and is_overlapped(step) and exchange and median(exchange) > 0:
             hidden = _hidden(exposed, median_of(exchange))
         if alone is not None and alone.value > 0:
             speedup = alone.over(whole).times(gradients)
     predicted = step.predicted_s or 0.0
-    learners = step.learners or row.ranks or 1
     return StepFigures(
         whole,
         whole.under(gradients * (step.batch or 1.0)),
@@ -72,10 +74,51 @@ def figures(row: Measurement) -> StepFigures | None:
         exposed,
         hidden,
         speedup,
-        None if speedup is None else speedup.times(1 / learners),
+        None if speedup is None else speedup.times(1 / (row.ranks or 1)),
         predicted if predicted > 0 else None,
         whole.times(1 / predicted) if predicted > 0 else None,
     )
+
+
+def is_overlapped(step: Step) -> bool:
+    """True if the exchange overlaps compute: a push to a server follows the whole gradient."""
+    return step.learners is None and step.overlap is not False
+
+
+def workload(row: Measurement) -> str:
+    """The ``collective`` of a row of steps without the number of gradients in a step."""
+    gradients = row.step.gradients if row.step is not None else 0.0
+    return row.collective.removesuffix(f"/{gradients:g} gradients")
+
+
+def roles(servers: Mapping[str, int], ranks: int) -> str:
+    """What the ranks do in each update, and what the efficiency of all is divided by.
+
+    ``servers``: ranks that only serve, 0 for an all-reduce, by the update's name. Empty if all
+    updates are all-reduces without a server.
+    """
+    if not any(servers.values()) and "ps" not in servers:
+        return ""
+    texts = []
+    for count, names in grouped(servers, servers.__getitem__).items():
+        if count:
+            learn = format_count(ranks - count, "learner")
+            does = f"{format_count(count, 'server')}, {learn}"
+        else:
+            does = f"all {ranks} ranks compute" + ", rank 0 of ps serves, too" * ("ps" in names)
+        texts.append(f"{', '.join(names)}: {does}")
+    return "; ".join([*texts, f"eff.: speed-up over all {ranks} ranks"])
+
+
+def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
+    """`fastest` for each workload and number of ranks whose steps differ in their gradients.
+
+    Times of such steps cannot be compared, but times per sample can.
+    """
+    steps = [row for row in rows if row.step is not None and row.time_s]
+    groups = grouped(steps, lambda row: (workload(row), row.ranks)).values()
+    mixed = (group for group in groups if len({row.collective for row in group}) > 1)
+    return list(filter(None, map(fastest, mixed)))
 
 
 def fastest(rows: Sequence[Measurement]) -> str:
@@ -106,6 +149,42 @@ def fastest(rows: Sequence[Measurement]) -> str:
     else:
         return f"{name} takes the least time: {took}; {other} takes {times}"
     return f"cannot tell whether {name} or {other} takes less time: {name} took {took}{why}"
+
+
+def server_and_ring(rows: Sequence[Measurement]) -> str:
+    """How long the exchanges of ``ps`` and ``ring`` take alone, by the law, and why it may differ.
+
+    Of the first fusion that has both; empty if there is none, or the exchange was not measured.
+    """
+    from reports.analysis.textbook import VOLUMES, nodes_of, what_is_shared  # slow to import
+
+    pairs: dict[str, dict[str, Measurement]] = {}
+    for row in rows:
+        if (step := row.step) is not None and step.update in ("ps", "ring") and step.exchange_s:
+            pairs.setdefault(step.fusion, {})[step.update] = row
+    both = next((pair for pair in pairs.values() if len(pair) == 2), {})
+    known = {name: figures(row) for name, row in both.items()}
+    alone = {name: median_of(row.step.exchange_s) for name, row in both.items() if row.step}
+    ranks = max((row.ranks or 0 for row in both.values()), default=0)
+    if ranks < 2 or not all(known.values()) or not all(one.value > 0 for one in alone.values()):
+        return ""
+    ratio = alone["ps"].over(alone["ring"])
+    text = f"alone, the exchange of ps takes {ratio.value:.3g} times as long as that of ring"
+    if ratio.ends is not None:
+        text += f" ({' to '.join(f'{end:.3g}' for end in ratio.ends)})"
+    by_port = VOLUMES["ps"](ranks) / VOLUMES["ring"](ranks)
+    text += f", by the bytes through the busiest port {by_port:.3g} times"
+    why, whose = what_is_shared(list(both.values()))
+    if why:
+        text += f"; {why}: {whose[0].lower()}{whose[1:]}"
+    if all(nodes_of(row) == 1 for row in both.values()):
+        text += (
+            f"; hosts with ports: busbar cluster --hosts {ranks} -- busbar step --transport mpi …"
+        )
+    share = max(alone[name].value / one.step.value for name, one in known.items() if one)
+    if share < _SMALL:
+        text += f"; the exchange is at most {100 * share:.2g} % of a step: compute decides"
+    return text
 
 
 def share_text(value: float) -> str:

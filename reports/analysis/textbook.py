@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import ReportError
-from busbar.statistics import interval
+from busbar.statistics import TAIL, interval, student_quantile
 from busbar.units import format_count, format_size, format_size_argument
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
 from reports.analysis.compare import samples
 from reports.records.cores import is_emulated, per_core_text
 from reports.records.measurement import Measurement, grouped, listed
-from reports.statistics.inference import TAIL, Samples, drawn_medians, student_quantile
+from reports.statistics.inference import Samples, drawn_medians
 
 #: Bytes through the busiest port in units of n by the textbook, as functions of P.
 VOLUMES: Mapping[str, Callable[[int], float]] = {

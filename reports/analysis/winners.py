@@ -164,9 +164,10 @@ def _of_library(rows: Sequence[Measurement]) -> bool:
 
 def at_center(rows: Sequence[Measurement]) -> Measurement:
     """The first of the rows of one setting, with the time and busbw of all their launches."""
-    row, middle = rows[0], launch_center(_launches(rows))
-    if not row.time_s or row.time_s == middle:
+    row = rows[0]
+    if not row.time_s or len(rows) == 1:
         return row
+    middle = launch_center(_launches(rows))
     rate = scaled(row.busbw_bytes_per_s, row.time_s / middle)
     return replace(row, time_s=middle, busbw_bytes_per_s=rate)
 

@@ -168,7 +168,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
         bool, Meta(description="Work of a rank may have been carried out by another process.")
     ] = False
     timing: Annotated[
-        str, Meta(description="`each` iteration, or one mean of a `loop` of `iterations`.")
+        str, Meta(description="`each` iteration, or means of a `loop`: of equally many iterations.")
     ] = ""
     across: Annotated[
         str, Meta(description="How ranks' times became one: max, avg, min, rank0, or a reading.")
@@ -193,8 +193,10 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     total_bytes: Annotated[
         Count | None, Meta(description="Bytes of an iteration over all ranks.")
     ] = None
-    times_s: Annotated[Series, Meta(description="Seconds of each iteration.")] = ()
-    iterations: Annotated[Count | None, Meta(description="Timed iterations.")] = None
+    times_s: Annotated[
+        Series, Meta(description="Seconds of each iteration, or its mean in each loop.")
+    ] = ()
+    iterations: Annotated[Count | None, Meta(description="Timed iterations, of all loops.")] = None
     runs: Annotated[Count | None, Meta(description="With warm-ups and lost iterations.")] = None
     per_rank_s: Annotated[
         tuple[Series, ...],

@@ -43,8 +43,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     For parameter servers, where an update is one change of the weights:
 
-    - ``needed``: gradients per update. ``update_s``: each update; ``mean_s``: their mean;
-      ``interval_s``: its interval. ``formula_s``: may be a bound. ``drawn_s``: from the drawn
+    - ``needed``: gradients per update. ``update_s``: each update, in ``times_s`` as means of
+      loops. ``formula_s``: may be a bound. ``drawn_s``: from the drawn
       times; ``with_server_s``: also with the server's.
     - ``staleness``: numbers of gradients by staleness. ``dropped``: gradients; ``cancelled``:
       computations.
@@ -92,8 +92,6 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     servers: Count | None = None
     needed: Count | None = None
     update_s: Series = ()
-    mean_s: Real | None = None
-    interval_s: Interval | None = None
     formula_s: Real | None = None
     formula_is_bound: bool | None = None
     drawn_s: Real | None = None

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from busbar.statistics import intervals
+from busbar.statistics import intervals, mean_intervals
 from reports.records.cores import energy, memory_clock
 from reports.records.measurement import Measurement, Noise, Record, Run, grouped
 
@@ -237,8 +237,9 @@ class Times:
     def statistics(self, loop: NDArray[np.bool_]) -> dict[str, Floats]:
         """The statistics as columns by name; NaN if unknown.
 
-        ``loop``: True for rows whose value is a mean of back-to-back iterations; only this mean is
-        known for them. Rows of equal length are sorted together, in blocks to save memory.
+        ``loop``: True for rows whose values are means of back-to-back iterations; only the mean of
+        these and its interval are known for them. Rows of equal length are sorted together, in
+        blocks to save memory.
         """
         names = ("time_s", "low_s", "high_s", "min_s", "max_s", "p99_s", "cv")
         columns = {name: np.full(len(self), np.nan) for name in names}
@@ -259,21 +260,21 @@ _AT_ONCE = 1 << 17
 def _statistics(block: Floats, loop: NDArray[np.bool_]) -> dict[str, Floats]:
     """The statistics of rows of equal length, by name of the column."""
     n = block.shape[1]
+    of_means = mean_intervals(block[loop])
     low, high, block = intervals(block)
     mean = block.mean(axis=1)
     median = (block[:, (n - 1) // 2] + block[:, n // 2]) / 2
     with np.errstate(all="ignore"):
         cv = np.where(mean > 0, block.std(axis=1) / mean, np.nan)
+    low[loop], high[loop] = of_means
     figures = {
-        "low_s": low,
-        "high_s": high,
         "min_s": block[:, 0],
         "max_s": block[:, -1],
         "p99_s": block[:, -(-n * 99 // 100) - 1],
         "cv": cv,
     }
     known = {name: np.where(loop, np.nan, values) for name, values in figures.items()}
-    return {"time_s": np.where(loop, mean, median), **known}
+    return {"time_s": np.where(loop, mean, median), "low_s": low, "high_s": high, **known}
 
 
 def _figures(columns: Mapping[str, Any], times: Times) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from math import log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.statistics.inference import holm, midranks, student_p
+from busbar.statistics import student_p
+from reports.statistics.inference import holm, midranks
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

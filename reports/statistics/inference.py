@@ -6,20 +6,21 @@ launches are the units (`launch_test`, `between_runs`), and ``reports.analysis.c
 verdict for one launch per side. If every launch measured both sides, launches are blocks, and the
 difference within each launch is tested (``within``). "Run" means one launch here.
 
-Student's and the chi-squared distribution are here because scipy takes a second to load.
+The chi-squared distribution is here, and Student's in `busbar.statistics`, because scipy takes a
+second to load.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import atan, ceil, cos, erfc, exp, floor, log, nan, pi, sin, sqrt
+from math import ceil, erfc, exp, floor, log, nan, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.statistics import robust_scatter
+from busbar.statistics import TAIL, robust_scatter, student_p, student_quantile
 
 
 def chi_squared_p(x: float, k: int) -> float:
@@ -31,32 +32,6 @@ def chi_squared_p(x: float, k: int) -> float:
         return 1.0
     share = 2 / (9 * k)
     return erfc(((x / k) ** (1 / 3) - 1 + share) / sqrt(share) / sqrt(2)) / 2
-
-
-def student_p(t: float, k: int) -> float:
-    """The probability that Student's t with k degrees of freedom is above ``t``.
-
-    By the finite sums for whole k in Abramowitz, Stegun, "Handbook of Mathematical Functions",
-    26.7.3 and 26.7.4. Raises ValueError for k below 1.
-    """
-    if k < 1:
-        raise ValueError(f"{k} degrees of freedom")
-    theta = atan(abs(t) / sqrt(k))
-    cosine = cos(theta) ** 2
-    term, total = 1.0, 0.0
-    if k % 2:
-        term = cos(theta)
-        for i in range(1, (k + 1) // 2):
-            total += term
-            term *= cosine * 2 * i / (2 * i + 1)
-        inside = (theta + sin(theta) * total) * 2 / pi
-    else:
-        for i in range(1, k // 2 + 1):
-            total += term
-            term *= cosine * (2 * i - 1) / (2 * i)
-        inside = sin(theta) * total
-    tail = max(0.0, 1 - inside) / 2
-    return tail if t >= 0 else 1 - tail
 
 
 def robust_test(
@@ -73,21 +48,8 @@ def robust_test(
     return error, student_p(effect / error, count - 1)
 
 
-def student_quantile(tail: float, k: int) -> float:
-    """The t that Student's t with k degrees of freedom exceeds with probability ``tail`` < 1/2."""
-    low, high = 0.0, 1.0
-    while student_p(high, k) > tail:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_p(middle, k) > tail else (low, middle)
-    return high
-
-
 Samples = Sequence[Sequence[float]]
 _DRAWS = 2000
-#: Of a 95 % interval, on either side.
-TAIL = 0.025
 _LIKE = 0.1  # a lower correlation may be chance: single iterations are drawn, not blocks
 _MOST = 4_000_000  # most drawn values at once, to bound memory
 _MOST_LAUNCHES = 1000  # per side that are tried in `launches_to_see`

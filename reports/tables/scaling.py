@@ -29,6 +29,7 @@ from reports.analysis.answer import (
     unsure,
 )
 from reports.analysis.compare import row_key
+from reports.analysis.steps import fastest_samples
 from reports.analysis.winners import Cells, Stretch, at_center, decided, time_ratio, winners
 from reports.records.cores import per_core_text
 from reports.records.measurement import Measurement
@@ -145,7 +146,7 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
         for meaning in unsure(ranges):
             lines += wrap(meaning, width, subsequent_indent=_GAP)
         lines += wrap(sentence(ranges), width, subsequent_indent=_GAP)
-    for text in server_and_ring(rows):
+    for text in (*server_and_ring(rows), *fastest_samples(rows)):
         lines += wrap(text, width, subsequent_indent=_GAP)
     return lines
 

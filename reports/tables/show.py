@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace as replace_struct
+
 from busbar.tables import WIDE, Column, RenderedTable, draw_sparkline, fit_columns, render_rich
 from busbar.terminal import make_printable, open_console
 from busbar.units import (
@@ -20,7 +22,7 @@ from busbar.units import (
 )
 from reports.analysis.answer import best_figure
 from reports.analysis.cautions import limit_cell, warnings_of
-from reports.analysis.steps import StepFigures, figures, hidden_text, share_text
+from reports.analysis.steps import StepFigures, figures, hidden_text, roles, share_text, workload
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.measurement import (
     STEP,
@@ -62,12 +64,13 @@ _OF_WIDE = ("transport", "min", "p99", "max", "algbw", "J", "J/GB", "cv", "stopp
 def by_table(rows: Iterable[Measurement]) -> list[list[Measurement]]:
     """Group rows into tables: by source, run, collective, type, operation, ranks and placement.
 
-    All launches of a campaign of ``busbar qualify`` count as one run.
+    Training steps of one model are in one table, however many gradients they take. All launches of
+    a campaign of ``busbar qualify`` count as one run.
     """
 
     def what(r: Measurement) -> tuple[object, ...]:
         run = (r.run.source, -1 if _launch(r) else r.run.number)
-        return (*run, r.collective, r.dtype, r.op, r.ranks, r.placement, r.reading)
+        return (*run, workload(r), r.dtype, r.op, r.ranks, r.placement, r.reading)
 
     return list(grouped(rows, what).values())
 
@@ -92,7 +95,7 @@ def launch_columns(rows: Sequence[Measurement]) -> list[Column]:
 def heading(rows: Sequence[Measurement]) -> str:
     """The one-line heading of a table of rows of one run, with units of the columns."""
     row = rows[0]
-    words = [setting(row), oversubscription([row])]
+    words = [setting(replace_struct(row, collective=workload(row))), oversubscription([row])]
     if len(row.run.hosts) > 1:
         words.append(f"{len(row.run.hosts)} nodes")
     words.append(row.run.library)
@@ -240,6 +243,8 @@ def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Rendered
     shown = render_rich(heading(rows), columns, skipped=[r.skipped for r in rows])
     notes = [shown.footnote] if shown.footnote else []
     notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
+    servers = {step.update: step.servers or 0 for r in rows if (step := r.step) is not None}
+    notes += filter(None, [roles(servers, rows[0].ranks or 1)])
     counts = sorted({len(r.launches_s) for r in rows if r.launches_s})
     if counts:
         several = " or ".join(map(str, counts))
@@ -258,7 +263,7 @@ def time_texts(rows: Sequence[Measurement]) -> list[str]:
 
 
 def _step_columns(rows: Sequence[Measurement]) -> list[Column]:
-    """What steps have beside their time: exposed, hidden and efficiency; none for other rows."""
+    """What steps have beside their time, such as exposed seconds; none for other rows."""
     if not any(row.step for row in rows):
         return []
     known = [figures(row) for row in rows]
@@ -273,12 +278,13 @@ _OF_STEPS: tuple[
 ] = (
     ("exposed", lambda one: one.exposed, format_seconds),
     ("hidden", lambda one: one.hidden, hidden_text),
+    ("samples/s", lambda one: one.rate, format_digits),
     ("eff.", lambda one: one.efficiency, share_text),
 )
 
 
 def _value(figure: Uncertain | None, form: Callable[[float], str]) -> str:
-    return "" if figure is None else form(figure.value)
+    return "-" if figure is None else form(figure.value)
 
 
 def busbw_texts(rows: Sequence[Measurement]) -> list[str]:

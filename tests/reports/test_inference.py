@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.statistics import student_p, student_quantile
 from reports.statistics.inference import (
     between_runs,
     chi_squared_p,
@@ -18,8 +19,6 @@ from reports.statistics.inference import (
     least_seen,
     likeness,
     ratio_interval,
-    student_p,
-    student_quantile,
     within_run,
 )
 from tests.conftest import thorough

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
-from busbar.statistics import dependence, interval
+from busbar.statistics import dependence, interval, mean_interval
+from reports.readers.codec import run_of
 from reports.records.measurement import Record
+from reports.records.table import measured
 from reports.statistics.quantities import bandwidths, center, relative_width
 from tests.reports.runs import allreduce
 
@@ -116,6 +119,22 @@ def test_figures_scale_with_the_times(times: list[float], factor: float) -> None
     assert center(Record(times_s=tuple(scaled))) == pytest.approx(
         (center(Record(times_s=tuple(times))) or 0) * factor
     )
+
+
+def test_a_mean_of_loops_has_student_s_interval() -> None:
+    """Rule: of means of loops there are the mean and its interval by Student's t, as scipy's.
+
+    Least, greatest and percentiles would be those of loops and not of iterations: there are none.
+    """
+    times = np.random.default_rng(4).normal(1.0, 0.1, 23)
+    row = measured(Record(times_s=tuple(times), timing="loop"), run_of({}, ""))
+    ends = stats.t.interval(0.95, 22, times.mean(), stats.sem(times))
+    assert (row.low_s, row.high_s) == pytest.approx(ends)
+    assert mean_interval(times) == pytest.approx(ends)
+    assert row.time_s == pytest.approx(times.mean())
+    assert row.min_s is row.max_s is row.p99_s is row.cv is None
+    few = measured(Record(times_s=tuple(times[:5]), timing="loop"), run_of({}, ""))
+    assert few.low_s is few.high_s is mean_interval(times[:5]) is None
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,11 @@ def test_what_a_record_says() -> None:
     first = found[0]
     table = figures(_result("sync"))
     assert table is not None and first.step == table.step and first.step.ends is not None
-    # Updates of a server are correlated; without the record's own interval there is none.
-    assert summaries([replace(_result("sync"), timing="loop")])[0].step.ends is None
+    # Updates of a server are correlated: their time is a mean over blocks, with Student's interval.
+    loops = measured(replace(_result("sync"), timing="loop"), run_of({}, "step:softmax"))
+    paced = summaries([loops])[0].step
+    assert paced == pytest.approx((0.145, 0.145 - 0.02166, 0.145 + 0.02166), abs=1e-5)
+    assert paced == (loops.time_s, loops.low_s, loops.high_s)
     assert first.predicted == 0.2 and first.title == "softmax, 4 learners, compute exp:100"
     assert first.loss is not None and first.loss.loss == (2.3, 1.5, 1.2)
     assert summaries([_result("sync", learners=3)])[0].k == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from itertools import product
 from math import inf
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,15 @@ from bench.steps.server.report import (
     SimulatedRun,
     attribute_time,
     build_report,
+    equal_blocks,
     histogram,
     learners_figures,
-    mean_interval,
     mean_staleness,
     per_update,
     sync_over_async,
 )
 from busbar.errors import RankFailure, Unsupported
+from busbar.statistics import mean_interval
 
 LAWS = (
     Exponential("exp", 0.03, seed=5),
@@ -250,12 +252,24 @@ def test_a_mean_has_an_interval() -> None:
     """Rule: the interval of a mean is computed from blocks, so correlated times widen it."""
     random = np.random.default_rng(1)
     apart = random.exponential(1, 4000)
-    low, high = mean_interval(apart.tolist()) or (0, 0)
+    low, high = mean_interval(equal_blocks(apart).mean(axis=1)) or (0, 0)
     assert low < 1 < high and high - low < 0.12
     together = np.repeat(random.exponential(1, 40), 100)
-    wide = mean_interval(together.tolist()) or (0, 0)
+    wide = mean_interval(equal_blocks(together).mean(axis=1)) or (0, 0)
     assert wide[1] - wide[0] > 3 * (high - low)
-    assert mean_interval([1.0] * 39) is None
+
+
+@given(st.integers(1, 1000))
+def test_blocks_are_equal(n: int) -> None:
+    """Rule: blocks have equally many updates, so their mean is that of all; few are left out.
+
+    Fewer than 40 updates are one block, which has no interval.
+    """
+    blocks = equal_blocks(np.arange(float(n)))
+    assert blocks[-1, -1] == n - 1 and np.all(np.diff(blocks.ravel()) == 1)
+    assert len(blocks) == 1 if n < 40 else 20 <= len(blocks) < 40
+    assert 0.95 * n <= blocks.size <= n
+    assert n >= 40 or mean_interval(blocks.mean(axis=1)) is None
 
 
 LAW = Exponential("exp:20", 0.020, seed=3)
@@ -301,7 +315,7 @@ def test_a_bound_is_no_prediction() -> None:
     said = _said(ServiceTimes(), law, 400, "k-async:4")
     assert said.facts["formula_is_bound"] and said.model == "simulated"
     assert said.predicted == said.facts["drawn_s"] < 0.9 * said.facts["formula_s"]
-    assert said.facts["mean_s"] == pytest.approx(said.predicted)
+    assert fmean(said.times) == pytest.approx(said.predicted)
     assert "the formula's bound" in said.lines[0]
 
 
@@ -327,16 +341,16 @@ def test_a_formula_that_was_missed_has_its_reason() -> None:
     """Rule: if a slow server explains the missed formula, a line says so."""
     fast = _said(ServiceTimes())
     assert fast.model == "formula" and fast.predicted == 0.020 / 8
-    assert fast.facts["mean_s"] == pytest.approx(fast.facts["drawn_s"])
+    assert fmean(fast.times) == pytest.approx(fast.facts["drawn_s"])
     assert not any("not within" in line for line in fast.lines)
     # A tenth of learners' rounds is exposed, so a tenth of an update; one learner has its interval.
-    assert fast.facts["exposed_s"] == pytest.approx(fast.facts["mean_s"] / 10)
+    assert fast.facts["exposed_s"] == pytest.approx(fmean(fast.times) / 10)
     assert fast.facts["exposed_interval_s"] == pytest.approx((fast.facts["exposed_s"],) * 2)
     low, high = fast.facts["one_rank_interval_s"]
     assert fast.facts["one_rank_s"] == pytest.approx(0.02) and low < 0.02 < high
     slow = _said(ServiceTimes(gradient=0.004))
-    assert slow.facts["mean_s"] == pytest.approx(0.004, rel=0.05)
-    assert slow.facts["mean_s"] == pytest.approx(slow.facts["with_server_s"], rel=0.01)
+    assert fmean(slow.times) == pytest.approx(0.004, rel=0.05)
+    assert fmean(slow.times) == pytest.approx(slow.facts["with_server_s"], rel=0.01)
     why = next(line for line in slow.lines if "not within 5 %" in line)
     assert "the server is busy" in why
     assert "gradients taken in by the server" in " ".join(slow.lines)

@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from heapq import heappop, heappush
-from math import ceil, inf, sqrt
+from math import ceil, inf
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.steps.compute import Compute
-from bench.steps.server.loops import BLOCKS, ServerLog, block_means
+from bench.steps.server.loops import BLOCKS, ServerLog
 from bench.steps.server.protocol import Core, UpdateProtocol
+from busbar.statistics import mean_interval
 from busbar.units import format_seconds
+from reports.statistics.uncertain import Uncertain
 
 # Learners that do not wait may be faster than the server: its queue grows, and each gradient is too
 # late when it is processed. A simulation ends after this many dropped gradients per needed one.
@@ -255,25 +258,21 @@ _EQUAL = 0.05
 _WIDTH = 74
 _OVERLOADED = "a server that takes so long could not keep up with such learners"
 _GLUE = "\N{NO-BREAK SPACE}"
-# Student's t for the 95 % interval of the mean of `BLOCKS` blocks.
-_T = 2.093
 # The most gradients that are simulated, so that a report does not take too long.
 _MOST_GRADIENTS = 50_000
 # The same for each of the simulations that split a time by cause.
 _MOST_SPLIT = 10_000
 
 
-def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of correlated times, by blocks; None for less than 40 times."""
-    return _interval(float(np.mean(times)), block_means(times))
+def equal_blocks(times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Successive times as rows of equally many: `BLOCKS` rows or more, fewer than twice as many.
 
-
-def _interval(mean: float, blocks: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of a mean from the means of blocks; None for fewer than `BLOCKS`."""
-    if len(blocks) < BLOCKS:
-        return None
-    half = _T * float(np.std(blocks, ddof=1)) / sqrt(BLOCKS)
-    return mean - half, mean + half
+    One row if rows had less than two times. Means of rows are nearly independent, and their mean is
+    the mean of all times. The first times are left out if they fill no row, at most a twentieth.
+    """
+    size = len(times) // BLOCKS
+    size = size if size > 1 else len(times)
+    return times[len(times) % size :].reshape(-1, size)
 
 
 def _mean_over_learners(series: Sequence[Sequence[float]]) -> list[float]:
@@ -312,26 +311,24 @@ def learners_figures(
     if shares:
         exposed = [mean * share for share in shares]
         figures["exposed_s"] = float(np.mean(exposed))
-        figures["exposed_interval_s"] = _interval(figures["exposed_s"], exposed)
+        figures["exposed_interval_s"] = mean_interval(exposed)
     if drawn:
         pushed = max(1, sum(worker["pushed"] for worker in workers))
         late = sum(worker["late"] for worker in workers) / pushed
         figures["one_rank_s"] = late + float(np.mean(drawn))
-        figures["one_rank_interval_s"] = _interval(
-            figures["one_rank_s"], [late + block for block in drawn]
-        )
+        figures["one_rank_interval_s"] = mean_interval([late + block for block in drawn])
     return figures
 
 
 class ServerReport(NamedTuple):
     """The figures of a run as JSON values. ``lines``: printed below its row.
 
-    ``times``: means over blocks of ``block`` updates (the first may have one more). The times of
+    ``times``: means over equal blocks of ``updates`` updates in all (`equal_blocks`). The times of
     single updates are in ``facts``.
     """
 
     times: tuple[float, ...]
-    block: int
+    updates: int
     predicted: float | None
     model: str
     facts: Mapping[str, Any]
@@ -351,8 +348,10 @@ def build_report(
     ``draw``: seconds of a learner's n-th gradient. ``slow``: learners that are stragglers.
     """
     first = servers[0]
-    moments = np.asarray([0.0, *first.updates])[warmup:]
-    times = np.diff(moments)
+    every = np.diff(np.asarray([0.0, *first.updates])[warmup:])
+    blocks = equal_blocks(every)
+    warmup += len(every) - blocks.size  # the first updates, which fill no block
+    times, means = blocks.ravel(), tuple(blocks.mean(axis=1).tolist())
     # Formulas hold if learners do not differ and do compute.
     law = None if compute.slow or not compute.mean else compute
     formula = None if law is None else per_update(protocol, law)
@@ -365,6 +364,7 @@ def build_report(
         drawn_s = SimulatedRun(protocol, draw, count).per_update(skipped)
         with_server_s = SimulatedRun(protocol, draw, count, service_times).per_update(skipped)
     mean = float(times.mean())
+    pace = Uncertain(mean, *(mean_interval(means) or ()))
     counts = sum((server.staleness for server in servers), Counter[int]())
     waits = np.concatenate([np.asarray(server.waits) for server in servers])
     facts = {
@@ -372,8 +372,6 @@ def build_report(
         "servers": len(servers),
         "needed": protocol.needed,
         "update_s": np.round(times, 9).tolist(),
-        "mean_s": mean,
-        "interval_s": mean_interval(times.tolist()),
         "formula_s": None if formula is None else formula.seconds,
         "formula_is_bound": None if formula is None else formula.bound,
         "drawn_s": drawn_s,
@@ -408,17 +406,18 @@ def build_report(
             lambda costs: SimulatedRun(protocol, draw, few, costs).per_update(early),
             service_times, round_costs, predicted, mean,
         )  # fmt: skip
-    lines = (*_lines(protocol, facts, formula), *_reasons(facts, predicted))
-    blocks = np.array_split(times, min(BLOCKS, len(times)))
-    means = tuple(float(block.mean()) for block in blocks)
+    lines = (*_lines(protocol, pace, facts, formula), *_reasons(pace, facts, predicted))
     model, lines = model if predicted else "", tuple(f"    {line}" for line in lines)
-    return ServerReport(means, len(blocks[-1]), predicted, model, facts, lines)
+    return ServerReport(means, len(times), predicted, model, facts, lines)
 
 
 def _lines(
-    protocol: UpdateProtocol, facts: Mapping[str, Any], formula: ExpectedPace | None
+    protocol: UpdateProtocol,
+    pace: Uncertain,
+    facts: Mapping[str, Any],
+    formula: ExpectedPace | None,
 ) -> list[str]:
-    mean, ratios = facts["mean_s"], []
+    mean, ratios = pace.value, []
     if formula is not None:
         kind = "the formula's bound" if formula.bound else "the formula"
         ratios.append(f"{kind} {mean / formula.seconds:.3f}")
@@ -431,8 +430,7 @@ def _lines(
     wait, queue = facts["queue_wait_s"], "not known over several hosts"
     if wait is not None:
         queue = f"{format_seconds(wait['median'])}, 95 % up to {format_seconds(wait['p95'])}"
-    low, high = facts["interval_s"] or (mean, mean)
-    half = f" ±{50 * (high - low) / mean:.2g} %" if facts["interval_s"] else ""
+    half = "" if pace.half is None else f" ±{100 * pace.half / mean:.2g} %"
     lines = [f"measured over {', '.join(ratios)}"] if ratios else []
     lines += [
         f"{facts['updates_per_s']:.4g} updates/s{half};"
@@ -471,11 +469,11 @@ def _within(mean: float, predicted: float) -> bool:
     return abs(mean / predicted - 1) <= _EQUAL
 
 
-def _reasons(facts: Mapping[str, Any], predicted: float | None) -> list[str]:
+def _reasons(pace: Uncertain, facts: Mapping[str, Any], predicted: float | None) -> list[str]:
     """Lines that explain the difference of measured and predicted pace, if there is one."""
-    if predicted is None or _within(facts["mean_s"], predicted):
+    mean, interval = pace.value, pace.ends
+    if predicted is None or _within(mean, predicted):
         return []
-    mean, interval = facts["mean_s"], facts["interval_s"]
     reasons = []
     if facts["lost"] or facts["joined"]:
         reasons.append(f"{len(facts['lost'])} learners were lost and {len(facts['joined'])} came")

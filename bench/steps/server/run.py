@@ -392,7 +392,7 @@ class _ServerRun:
         received, sent = (round(n / updates) for n in figures["bytes"])
         record = Record(
             times_s=times,
-            iterations=figures["block"],
+            iterations=figures["updates"],
             timing="loop",
             across="max",
             stopped="budget" if self.options.iterations is None else "iterations",
