@@ -91,6 +91,7 @@ class CostCommand(SchedulesOptions, Command):
             from collectives.predict.maps import load_machine
             from collectives.predict.predictor import choose_predictor
 
+            _check_files(options.topology or ())
             machine = load_machine(options.topology, options.fit, asked or sides)
             if machine.nranks and source == _DEFAULT:
                 nranks, source = (
@@ -138,6 +139,18 @@ class CostCommand(SchedulesOptions, Command):
             lines = [list(rows[0]), *(row.values() for row in rows)] if rows else []
             sys.stdout.write(render_csv(lines))
         return 0
+
+
+def _check_files(files: Sequence[str]) -> None:
+    """Raise Unsupported for a machine that `simulate` has by name, in place of a file."""
+    from collectives.predict.named import GENERATORS
+
+    for text in files:
+        if text.split(":")[0] in GENERATORS and not Path(text).exists():
+            raise Unsupported(
+                f"--topology {text}: no such file; busbar collectives simulate --machine {text}"
+                " has a machine of this name"
+            )
 
 
 def _sizes(options: CostCommand) -> list[int]:
