@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _MOST_RANKS = 1 << 20
 # The number of ranks if no option and no file states one.
-_RANKS, _DEFAULT = 8, "the default"
+_RANKS = 8
 # The width of a cell in characters.
 _CELL = 9
 
@@ -81,26 +81,12 @@ class CostCommand(SchedulesOptions, Command):
 
         options, name, parameters = self.algorithm()
         sizes = _sizes(options)
-        asked = parse_rank_count(options.ranks, _MOST_RANKS) if options.ranks else None
-        sides = None if asked else ranks_of_grid(parameters)
-        nranks = asked or sides or _RANKS
-        source = "" if asked else "those of the grid" if sides else _DEFAULT
+        machine, nranks, notes = _machine(options, parameters, predicted=bool(sizes))
         predictor: CollectivePredictor | None = None
-        notes: list[str] = []
-        if sizes:
-            from collectives.predict.maps import load_machine
+        if machine is not None:
             from collectives.predict.predictor import choose_predictor
 
-            machine = load_machine(options.topology, options.fit, asked or sides)
-            if machine.nranks and source == _DEFAULT:
-                nranks, source = (
-                    machine.nranks,
-                    f"those of the {'map' if options.topology else 'fit'}",
-                )
             predictor = choose_predictor(machine)
-            notes += [*machine.notes, *_one_by_one(machine, nranks)]
-        if source:
-            notes.append(f"ranks: {nranks}, {source}; -n chooses another number")
         groups: dict[str, list[str]] = {}
         for collective, algorithm in pairs(options, name):
             groups.setdefault(collective, []).append(algorithm)
@@ -133,11 +119,51 @@ class CostCommand(SchedulesOptions, Command):
         if options.format == "table":
             show(*shown, *_LEGEND, *notes)
         elif options.format == "json":
-            print(json.dumps({"rows": rows, "notes": list(notes)}, indent=1))
+            print(json.dumps({"rows": rows, "notes": notes}, indent=1))
         else:
             lines = [list(rows[0]), *(row.values() for row in rows)] if rows else []
             sys.stdout.write(render_csv(lines))
         return 0
+
+
+def _machine(
+    options: CostCommand, parameters: Mapping[str, object], predicted: bool
+) -> tuple[Machine | None, int, list[str]]:
+    """The machine if times are ``predicted``, the number of ranks, and notes on both."""
+    nranks, whose, machine = None, "", None
+    notes: list[str] = []
+    if options.ranks:
+        nranks = parse_rank_count(options.ranks, _MOST_RANKS)
+    elif sides := ranks_of_grid(parameters):
+        nranks, whose = sides, "those of the grid"
+    if predicted:
+        from collectives.predict.maps import load_machine
+
+        _check_files(options.topology or ())
+        machine = load_machine(options.topology, options.fit, nranks)
+        notes += machine.notes
+        if nranks is None and machine.nranks:
+            nranks = machine.nranks
+            whose = "those of the map" if options.topology else "those of the fit"
+    if nranks is None:
+        nranks, whose = _RANKS, "the default"
+    if machine is not None:
+        notes += _one_by_one(machine, nranks)
+    if whose:
+        notes.append(f"ranks: {nranks}, {whose}; -n chooses another number")
+    return machine, nranks, notes
+
+
+def _check_files(files: Sequence[str]) -> None:
+    """Raise Unsupported for a machine that `simulate` has by name, in place of a file."""
+    from collectives.predict.named import GENERATORS
+
+    for text in files:
+        if text.split(":")[0] in GENERATORS and not Path(text).exists():
+            raise Unsupported(
+                f"--topology {text}: no such file; busbar collectives simulate --machine {text}"
+                " has a machine of this name"
+            )
 
 
 def _sizes(options: CostCommand) -> list[int]:

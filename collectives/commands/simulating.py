@@ -349,8 +349,8 @@ def _own_links(machine: str) -> list[str]:
         return []
     return [
         "full: each pair of ranks has a link of its own, so a rank sends to all others at",
-        "once, and ps takes P/(P-1) times as long as a ring. With one port a rank P times as",
-        "long where bytes and not latencies take the time: --machine fattree:8 -b 64M.",
+        "once, and ps takes P/(P-1) times as long as a ring. With one port a rank it is P",
+        "times where bytes and not latencies take the time: --machine fattree:8 -b 64M.",
     ]
 
 
@@ -372,7 +372,8 @@ def _server_over_ring(points: Sequence[_Point]) -> list[str]:
 
 def _latency_bound(points: Sequence[_Point]) -> list[str]:
     """Lines on rows whose time is mostly latency, so that it does not follow the bytes."""
-    bound = [point for point in points if point.latency > _MOSTLY]
+    # A collective that moves no data, such as a barrier, is latency at any size.
+    bound = [point for point in points if point.algbw and point.latency > _MOSTLY]
     if not bound:
         return []
     most = max(bound, key=lambda point: point.latency)
@@ -396,8 +397,8 @@ _LEGEND = (
     "others on their links cost), adding. Post and adding are left out where 0.",
 )
 _LINKS_LEGEND = (
-    "links: how many have the same rate and load as the one that is named; busy: the",
-    "share of the time for which the bytes of each keep it at its full rate.",
+    "Column links: how many have the same rate and load as the one that is named;",
+    "busy: the share of the time for which the bytes of each keep it at full rate.",
 )
 
 

@@ -140,6 +140,7 @@ REFUSED = (
     ("simulate no.xml --machine ring", "no.xml"),
     ("simulate ring --topology a.json", "did you mean --machine FILE?"),
     ("simulate ring --fit a.json", "--machine with the map that was fitted, or busbar collectives"),
+    ("cost ring --topology nvswitch:8", "busbar collectives simulate --machine nvswitch:8"),
     ("cost ring --machine ring:8", "--topology FILE or --fit FILE, or busbar collectives simulate"),
     (
         "show ring allreduce",

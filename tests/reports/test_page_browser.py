@@ -205,6 +205,35 @@ def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
     assert column(driver, "% of limit") == [format_percent(share_of_limit(r)) for r in found]
 
 
+def test_the_limit_has_gaps_where_it_does_not_hold(driver: Any, tmp_path: Path) -> None:
+    """Rule: the limit's line is broken at a size without one, and where a row is far beyond it.
+
+    Of nine sizes the third has no limit, and the row of the sixth is at 160 % of it. What stands on
+    the screen is three pieces, in both figures; a joined line would claim a limit in between.
+    """
+    one = rows(records(["ring"], [4], [1024]))[0]
+    share = {2: None, 5: 1.6}
+    found = [
+        replace(one, size=1024 << n, time_s=(time := 1e-5 * 2**n), placement="out",
+                limit_s=(part := share.get(n, 0.5)) and time * part)
+        for n in range(9)
+    ]  # fmt: skip
+    target = tmp_path / "gaps.html"
+    target.write_bytes(page(found))
+    opened(driver, target)
+    for plot in ("busbw", "latency"):
+        (heights,) = traces(driver, plot, ".filter(t => t.name === 'limit').map(t => t.y)")
+        assert [n for n, height in enumerate(heights) if height is None] == [2, 5]
+        pieces = driver.execute_script(
+            "const canvas = document.querySelector(`#${arguments[0]} .canvas`);"
+            "const limit = canvas.calcdata.findIndex(c => c[0].trace.name === 'limit');"
+            "const line = canvas.calcdata[limit][0].node3.node();"
+            "return [...line.querySelectorAll('path.js-line')].map(p => p.getAttribute('d'))",
+            plot,
+        )
+        assert sum(path.count("M") for path in pieces) == 3, pieces
+
+
 def test_hovering_tells_numbers(tab: Any) -> None:
     """Rule: a point says algorithm, size, time with its interval, and busbw."""
     from selenium.webdriver.common.action_chains import ActionChains

@@ -109,3 +109,27 @@ def test_ports_of_hosts_have_half_of_the_latency_each() -> None:
     machine = machine_from_ports(2, 1e9, 4e-6, buffer=0.0, burst=0.0)
     (seconds,) = NetworkPredictor(machine).seconds(Operation("broadcast", "flat", 2), [1000])
     assert seconds == pytest.approx(5e-6)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_latencies_of_a_step_add_up_at_a_port_without_bursts(ranks: int) -> None:
+    """Rule: as docs/model.md says, without measured bursts ``ps`` has 2(P-1) latencies in cost.
+
+    In the simulator a step's messages are posted at once, so it has 2, and the bytes take as long.
+    """
+    latency, rate, size = 14e-6, 12.5e9, 1 << 18
+    one_by_one = PortPredictor(Machine(one_class(), [LinkCosts.assumed(latency, 1 / rate, "")]))
+    network = build_network(f"fattree:{ranks}:gbs=12.5:latency_us=7", ranks)
+    operation = Operation("allreduce", "ps", ranks)
+    wire = 2 * (ranks - 1) * size / rate
+    (cost,) = one_by_one.seconds(operation, [size])
+    assert cost == pytest.approx(2 * (ranks - 1) * latency + wire)
+    (simulated,) = NetworkPredictor(Machine(network=network)).seconds(operation, [size])
+    assert simulated == pytest.approx(2 * latency + wire)
+    # Where a rank has a link to each other rank, the simulated time is below the one-port bound.
+    bound = one_by_one.one_port_bound("allreduce", ranks, [1 << 26])
+    own = Machine(network=build_network(f"full:{ranks}:gbs=12.5:latency_us=14", ranks))
+    (several,) = NetworkPredictor(own).seconds(
+        Operation("allreduce", "sharded_ps", ranks), [1 << 26]
+    )
+    assert bound is not None and several < bound[0] / 2

@@ -85,6 +85,17 @@ def test_a_machine_says_how_many_ranks() -> None:
     assert re.search(r"^ ps ", out, re.MULTILINE)
 
 
+def test_no_line_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: at 80 columns lines below the tables are not broken by the terminal."""
+    wide = said("ring,ps --machine full:4 -b 64K")[1]
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = said("ring,ps --machine full:4 -b 64K")[1]
+    for out in (wide, narrow):
+        below = out[out.index("algbw, busbw: GB/s.") :].splitlines()
+        assert max(map(len, below)) <= 80
+    assert wide[wide.index("algbw, busbw:") :] == narrow[narrow.index("algbw, busbw:") :]
+
+
 @pytest.mark.parametrize("over", ["n", "b"])
 def test_sweeps(over: str, tmp_path: Path) -> None:
     """Over rank counts up to a power of two, or sizes up to -e; the plot says what was swept."""
@@ -148,7 +159,8 @@ def test_latency_is_the_reason_where_it_is_most_of_the_time() -> None:
     _, out, _ = said("ring --machine fattree:4 --sweep b -b 1K -e 64M -f 16")
     text = " ".join(out.split())
     assert "of ring at 1 KiB on 4 ranks, and more than half in 2 of 5 rows" in text
-    assert "latency is" not in said("ring --machine fattree:4 -b 64M")[1]
+    for line in ("ring --machine fattree:4 -b 64M", "tree -c barrier --machine fattree:4"):
+        assert "latency is" not in said(line)[1]
 
 
 def test_parts_without_time_have_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +172,9 @@ def test_parts_without_time_have_no_column(monkeypatch: pytest.MonkeyPatch) -> N
         assert re.search(rf"^ {name} .*%", out, re.MULTILINE), name
     _, out, _ = said("ring --machine fattree:4:overhead_us=1:add_gbs=10")
     assert re.search(r"busbw +post +latency +wire +sharing +adding", out)
-    assert "links: how many have the same rate" in out and max(map(len, out.splitlines())) <= 80
+    assert (
+        "Column links: how many have the same rate" in out and max(map(len, out.splitlines())) <= 80
+    )
 
 
 def test_files_that_other_commands_read_are_named(tmp_path: Path) -> None:
