@@ -25,10 +25,13 @@ ENERGY_S = 2.5
 _FADES = 0.8
 
 
-def at_most(seconds: float, *, crowded: bool) -> str:
-    """The most that a plan takes, in words; ``crowded``: ranks share cores, which is not in it."""
+def at_most(seconds: float, *, crowded: bool, each: bool = False) -> str:
+    """The most that a plan takes, in words; ``crowded``: ranks share cores, which is not in it.
+
+    ``each``: the plan is of one of several launches.
+    """
     more = ", more as ranks share cores" if crowded else ""
-    return f"{format_duration(seconds)} at most in all{more}"
+    return f"{format_duration(seconds)} at most {'a launch' if each else 'in all'}{more}"
 
 
 def longest(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> float:

@@ -232,8 +232,9 @@ def test_the_answer_says_what_to_take() -> None:
     assert " us" in lines[2] and "GB/s" not in lines[2]
     assert lines[3].split()[:4] == ["512", "-", "4K", "ring"] and "library" in lines[3]
     assert lines[4] == "crossovers: library to ring between 64 and 512"
-    assert re.fullmatch(r"library was 1\.99 times as fast as ring from 8 to 64 \(.*\)", lines[5])
-    assert len(lines) == 6
+    said = r"library was 1\.99 times as fast as ring from 8 to 64 \(.*\); the fastest was"
+    assert re.fullmatch(said + " ring from 512 to 4K", " ".join(map(str.strip, lines[5:])))
+    assert len(lines) == 7
     assert answer(_sweep({"ring": (1e-6, 2e-6)}), 78) == []
 
 
@@ -653,7 +654,7 @@ def test_a_range_has_the_figures_of_its_algorithm(
     """Rule: a range's figures are its algorithm's at each of its sizes, whichever is the fastest.
 
     The fastest joins another's range only where an interval says that both may be as fast, and no
-    sentence doubts a size that is marked as certain.
+    sentence doubts a size that is marked as certain. The conclusion names every size.
     """
     found = _rows(
         *(
@@ -679,13 +680,21 @@ def test_a_range_has_the_figures_of_its_algorithm(
     said = "\n".join(answer(found, 1000))
     certain = {at[0]: w.name for at, w in cells.items() if w.sure}
     for name, other, ends in re.findall(
-        r"(?:^|whether )(\w+) (?:is faster than|may be no faster than) (\w+)(.*)", said, re.M
+        r"(?:^|whether )(\w+) (?:is faster than|may be no faster than) (\w+)([^;\n]*)", said, re.M
     ):
         sizes = [int(size) << 20 for size in re.findall(r"(\d+)M", ends)]
         doubted = [s for s in certain if min(sizes) <= s <= max(sizes)]
         assert not doubted, (name, other, said)
-    for doubts in re.findall(r"; at ((?:\d+M(?:, )?)+) it may be no faster", said):
+    cannot_tell = r"(?:; at|which was the fastest at) ((?:\d+M(?:, )?)+)(?: it may be no faster|$)"
+    for doubts in re.findall(cannot_tell, said, re.M):
         assert not {int(size) << 20 for size in re.findall(r"(\d+)M", doubts)} & certain.keys()
+    for name, sizes in re.findall(r"(?:the fastest was|,) (\w+) at ((?:\d+M(?:, )?)+)", said):
+        assert {certain[int(size) << 20] for size in re.findall(r"(\d+)M", sizes)} == {name}, said
+    (conclusion, *_) = conclusions(found)
+    ends = [tuple(map(int, pair)) for pair in re.findall(r"from (\d+)M to (\d+)M", conclusion)]
+    single = {int(size) for size in re.findall(r"(\d+)M", conclusion)}
+    for size in (size >> 20 for size, _ in cells):
+        assert size in single or any(low <= size <= high for low, high in ends), conclusion
     if "whether ps takes longer" in said:
         assert certain.get(8 << 20) not in ("ring", "ps")
 
