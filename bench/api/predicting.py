@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import SupportsIndex
 
 from bench.api.calls import build, function_name, in_python, listed, python_names
-from bench.api.keywords import Algorithm, Sizes
+from bench.api.keywords import Algorithm, Collective, Sizes
 from bench.api.results import ResultTable
 from busbar.arguments import each
 from busbar.errors import Unsupported
@@ -86,7 +86,7 @@ class SimulatedTime:
 
 
 def predict(
-    collective: str = "allreduce",
+    collective: Collective = "allreduce",
     *,
     ranks: int = 8,
     algorithms: Algorithm | Sequence[Algorithm] = "all",
@@ -162,7 +162,7 @@ def predict(
 
 
 def simulate(
-    collective: str = "allreduce",
+    collective: Collective = "allreduce",
     *,
     machine: str,
     ranks: int | None = None,

@@ -52,6 +52,7 @@ from busbar.arguments import each, unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
+from busbar.terminal import shorten
 from busbar.units import format_count
 from collectives.schedule.catalogue import spec
 from reports.analysis.cautions import is_in_brief
@@ -311,7 +312,8 @@ def _launches(
 def _others(err: str) -> str:
     """The last lines of standard error that are not Busbar's, such as the launcher's."""
     lines = [one.strip() for one in err.splitlines() if not one.startswith("busbar: ")]
-    return "".join(f"\n    {one[:_LONGEST_LINE]}" for one in [*filter(None, lines)][-_MOST_LINES:])
+    last = [*filter(None, lines)][-_MOST_LINES:]
+    return "".join(f"\n    {shorten(one, _LONGEST_LINE)}" for one in last)
 
 
 def _out(path: str | Path) -> str:
