@@ -27,12 +27,14 @@ _NAMES = {
     "--from": 'busbar.topology("FILE")',
     "--busy": "busy=True",
     "-k": "k",
+    "python -m reports show FILE": 'busbar.load("FILE")',
+    "busbar reports show FILE": 'busbar.load("FILE")',
 }
 _FLAG = re.compile("|".join(rf"(?<!\S){re.escape(flag)}(?!\S)" for flag in _NAMES))
 
 
 @contextmanager
-def _in_python() -> Iterator[None]:
+def map_names() -> Iterator[None]:
     """A context in which messages of errors have what stands here in place of options."""
     try:
         yield
@@ -72,7 +74,7 @@ class MachineMap:
         if not isinstance(alternatives, int) or alternatives < 0:
             raise Unsupported(f"alternatives is a number of sets from 0, not {alternatives!r}")
         named = [exclude] if isinstance(exclude, (str, int)) else exclude
-        with _in_python():
+        with map_names():
             pool = available(self.topology, list(map(str, named)), busy)
             return Picked(ranked(self.topology, k, Objective(objective), pool, alternatives))
 
@@ -141,7 +143,7 @@ def _map(files: Sequence[str | Path], of: str) -> MachineMap:
     for one in files:
         if not isinstance(one, (str, Path)):
             raise Unsupported(f"{of}: each file is an argument, not {one!r}")
-    with _in_python():
+    with map_names():
         machine, notes = gather(map(str, files))
     return MachineMap(machine, notes)
 

@@ -358,7 +358,8 @@ def _check_value(name: str, value: object, of_rows: Sequence[str]) -> None:
         return
     # `ring/ddp` of a step, and `chain:segments=4`, have further parts.
     longer = sorted(one for one in of_rows if one.startswith((f"{value}/", f"{value}:")))
-    if near := longer[:1] or get_close_matches(value, of_rows, 1, 0.7):
+    plain = [one for one in of_rows if one and value.startswith(f"{one} ")]  # `ring shm`
+    if near := (longer + plain)[:1] or get_close_matches(value, of_rows, 1, 0.7):
         if name == "algorithm" or not _is_possible(name, value):
             raise unknown(name, value, near, "filter")
     elif not _is_possible(name, value):

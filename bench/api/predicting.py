@@ -10,6 +10,7 @@ from typing import SupportsIndex
 
 from bench.api.calls import build, function_name, in_python, listed, python_names
 from bench.api.keywords import Algorithm, Collective, Sizes
+from bench.api.machine import map_names
 from bench.api.results import ResultTable
 from busbar.arguments import each
 from busbar.errors import Unsupported
@@ -111,7 +112,7 @@ def predict(
     files = [topology] if isinstance(topology, (str, Path)) else topology
     count = _ranks(ranks, "busbar.predict")
     root = _root(root, count)
-    with python_names():
+    with python_names(), map_names():
         machine = load_machine(
             None if files is None else list(map(str, files)),
             None if fit is None else Path(fit),
@@ -181,7 +182,7 @@ def simulate(
     """
     what, nbytes = catalogue.spec(str(collective)), _bytes(sizes, "busbar.simulate")
     requested = None if ranks is None else _ranks(ranks, "busbar.simulate")
-    with python_names(values=[machine]):
+    with python_names(values=[machine]), map_names():
         network = build_network(str(machine), requested)
     count = network.nranks if requested is None else requested
     root = _root(root, count)

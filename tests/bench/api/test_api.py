@@ -845,6 +845,8 @@ def test_a_transport_is_no_part_of_an_algorithms_name() -> None:
     assert (best.next, best.next_transport, best.answer_transport) == ("ring", "mpi", "shm")
     assert best.ratio == pytest.approx(2) and best.library_ratio == pytest.approx(9)
     assert "ring shm" in str(rows.best()) and "ring shm" in rows.answer
+    with pytest.raises(Unsupported, match="no algorithm 'ring shm'; did you mean ring"):
+        rows.filter(algorithm="ring shm")
     same = ["algorithm", "transport", "size", "ranks"]
     joined = rows.best().frame().merge(rows.frame(), on=same)
     assert list(joined["time_s_x"]) == list(joined["time_s_y"]) == [1e-3]
@@ -1086,6 +1088,16 @@ def test_maps_and_picks(tmp_path: Path) -> None:
         busbar.pick(path, 2)  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match=r"busbar\.pick: each file is an argument, not 3"):
         busbar.pick(2, 3)  # type: ignore[arg-type]
+    rows = tmp_path / "run.jsonl"
+    rows.write_bytes(to_jsonl(records(["ring"], [2], [1024])))
+    maps: list[Callable[[], object]] = [
+        lambda: busbar.topology(rows),
+        lambda: busbar.predict(topology=rows),
+        lambda: busbar.simulate(machine=str(rows)),
+    ]
+    for call in maps:
+        with pytest.raises(BusbarError, match=r'not a map: busbar\.load\("FILE"\) reads them'):
+            call()
     assert get_args(ObjectiveName) == tuple(one.value for one in Objective)
     for number in (-1, "3"):
         with pytest.raises(Unsupported, match=f"a number of sets from 0, not {number!r}"):
