@@ -113,9 +113,9 @@ def run(
     MB to 1 GB), rounded down to whole elements. ``dtype``: as ``datatype``. ``out``: a file, or
     several, to write the records to; without one, an interrupt leaves nothing of what was measured.
     ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which must start as many ranks
-    as are given. ``progress``: shows a bar in a notebook or on a terminal, unless False. Other
-    keywords are the command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``;
-    ``help(busbar.run)`` lists them.
+    as are given; one that PATH lacks is the one beside this Python. ``progress``: shows a bar in a
+    notebook or on a terminal, unless False. Other keywords are the command's options:
+    ``placement="out"``, ``budget=0.5``, ``transport="mpi"``; ``help(busbar.run)`` lists them.
 
     Raises Unsupported for invalid options, ScheduleError if a function's schedule is wrong,
     Unavailable if something needed is missing, RankFailure if a rank was lost. Rows with wrong
