@@ -47,7 +47,8 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
     yield f"# op {','.join(options.ops)}  type {','.join(options.dtypes)}" + (
         f"  {options.iterations} iterations"
         if options.iterations
-        else f"  iterations until precise, --budget {options.budget:g} s a row and placement; {most}"
+        else f"  iterations until precise, --budget {options.budget:g} s a row and placement;"
+        f" {most}"
     )
     if nranks > _LOWERED:
         yield "# memory: with all scratch that the schedules name, of which they may need less"
