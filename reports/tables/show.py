@@ -31,6 +31,7 @@ from reports.records.measurement import (
     Reading,
     Run,
     grouped,
+    is_emulated,
     launch_of,
     level_of,
 )
@@ -97,7 +98,8 @@ def heading(rows: Sequence[Measurement]) -> str:
     row = rows[0]
     words = [setting(replace_struct(row, collective=workload(row))), oversubscription([row])]
     if len(row.run.hosts) > 1:
-        words.append(f"{len(row.run.hosts)} nodes")
+        nodes = "emulated hosts" if is_emulated(row.run.environment) else "nodes"
+        words.append(f"{len(row.run.hosts)} {nodes}")
     words.append(row.run.library)
     words += sorted({f"MPI thread level {level}" for r in rows if (level := level_of(r))})
     rates = () if row.collective.startswith(STEP) else (BUSBW, *BESIDE)
