@@ -67,7 +67,10 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
             # Dashes alternate, so that both of two identical formulas are visible.
             dashes = (1.5 * place, (1.5, 4.5))
             x, y = zip(*known, strict=True)
-            axes.plot(x, y, linestyle=dashes, color=COLOURS[place], label=label, lw=2)
+            # A line of one point is not seen.
+            mark = "_" if len(x) == 1 else ""
+            style = {"color": COLOURS[place], "marker": mark}
+            axes.plot(x, y, linestyle=dashes, label=label, lw=2, ms=24, **style)
     others = [one for one in group if one.family is None]
     for n, one in enumerate(others):
         place = (len(_FAMILIES) + n) % len(COLOURS)
@@ -176,7 +179,8 @@ def _stacked(axes: Axes, group: _Steps) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * wide)
     axes.set_xlabel("step (ms)")
-    axes.legend(**LEGEND)
+    # Beside the axes: inside, it would hide bars, which may be as wide as the axes.
+    axes.legend(**LEGEND, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _efficiency(axes: Axes, group: _Steps) -> None:

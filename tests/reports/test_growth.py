@@ -190,6 +190,7 @@ def test_emulated_hosts_are_not_warned_of_as_crowded(tmp_path: Path) -> None:
     }  # fmt: skip
     real = _results(by_links, counts=[2], ranks_per_core=2.0)
     emulated = [changed(one, known, ranks_per_core=2.0) for one in real]
+    more = _results(by_links, counts=[4])  # growth takes two counts
     for results, is_crowded in ((real, True), (emulated, False)):
         file = saved(tmp_path / "r.jsonl", results)
         shown, page = cli("show", file, "--rules"), tmp_path / "r.html"
@@ -198,6 +199,9 @@ def test_emulated_hosts_are_not_warned_of_as_crowded(tmp_path: Path) -> None:
             assert ("oversubscribed: 2 ranks per core" in text) == is_crowded
             assert ("share cores" in text) == is_crowded
         assert ("2 emulated hosts" in shown.out) != is_crowded
+        legend = " ".join(cli("model", saved(tmp_path / "m.jsonl", [*results, *more])).out.split())
+        assert "from 2 to 4 ranks P-1 grows 3 times, and log 3 / log 2 = 1.58." in legend
+        assert ("a port passes some bytes at once" in legend) != is_crowded
         words = " ".join(shown.out.split())
         assert ("emulated hosts share the CPUs of one machine" in words) != is_crowded
     assert "times include ranks waiting" in Load(4, 2).remark(4)
