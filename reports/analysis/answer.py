@@ -223,7 +223,8 @@ def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
     """How many times as long a parameter server took as a ring, a sentence for each rank count.
 
     For all-reduce at the largest size that both have, with the ratio of the bytes through their
-    busiest ports by the textbook. If the two ratios disagree, the sentence gives a possible reason.
+    busiest ports by the textbook. On one host, which has no ports, or if the two ratios disagree,
+    the sentence says why times need not follow these bytes.
     Without a ring, the sharded parameter server is compared instead. Rows whose work ranks shared
     are left out: their times need not follow the bytes of the algorithm.
     """
@@ -281,9 +282,11 @@ def _port_sentence(
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
     agree = first <= by_port <= last and not took.startswith(_CANNOT_TELL)
     why, whose = what_is_shared([*sides[0], *sides[1]])
-    if agree or not why:
+    on_one_host = all(nodes_of(r) == 1 for side in sides for r in side)
+    if not why or (agree and not on_one_host):
         return [text]
-    return [f"{text}; {why}: {whose[0].lower()}{whose[1:]}"]
+    text += f"; {why}: {whose[0].lower()}{whose[1:]}"
+    return [text + "; busbar cluster law emulates hosts with ports" * on_one_host]
 
 
 def _sizes(one: Stretch) -> str:

@@ -11,8 +11,8 @@ from typing import TypeVar
 from busbar.counters import MUCH, SHORTEST_S, taken
 from busbar.units import agreeing, format_count, format_part, format_size
 from reports.analysis.winners import is_disturbed, mostly_disturbed, tells_others
-from reports.records.cores import is_emulated, marked, per_core_text
-from reports.records.measurement import Measurement, launch_of
+from reports.records.cores import crowding, marked
+from reports.records.measurement import Measurement, is_emulated, launch_of
 from reports.records.metrics import TESTS, named
 from reports.statistics.quantities import BEYOND_LIMIT, limit_text, of_limit
 from reports.statistics.stability import FEWEST, MOST_CV, Kind, Unstable, unstable
@@ -236,8 +236,8 @@ def disturbance(rows: Sequence[Measurement]) -> str:
 def _causes(timed: Sequence[Measurement], programs: bool = True) -> str:
     """`disturbance` of rows with times; ``programs``: also of other programs."""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
-    crowding = per_core_text([r.ranks_per_core for r in timed])
-    causes = [f"ranks share cores ({crowding})"] * bool(crowding)
+    crowded = crowding(timed)
+    causes = [f"ranks share cores ({crowded})"] * bool(crowded)
     if shares and programs:
         remedy = "" if any(r.step for r in timed) else " (try --wait-quiet 10m)"
         causes.append(f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}{remedy}")
