@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "bench.qualify.main:QualifyCommand",
     ),
     "step": ("measure training steps of a model", "bench.steps.main:StepCommand"),
-    "ab": ("interleave two commands: is one slower?", "bench.trials.ab:AbCommand"),
+    "ab": ("interleave two benchmarks: is one slower, row by row?", "bench.trials.ab:AbCommand"),
     "selfcheck": (
         "check that comparisons and intervals are right",
         "bench.trials.selfcheck:SelfcheckCommand",
