@@ -21,6 +21,7 @@ _ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("bandwidth", "osu_bw", "osu_mbw_mr"), "pt2pt --tests bandwidth"),
     "osu_bibw": "pt2pt --tests bidirectional_bandwidth",
     "algorithms": "collectives list",
+    "diff": "reports compare",
     "law": "cluster law",
     "map": "topology",
     "trace": "step --trace FILE.json",

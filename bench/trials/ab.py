@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from random import Random
 from secrets import randbelow
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -320,6 +320,11 @@ class AbCommand(Command):
         " writes our records or prints a log that reports read, such as that of another build. See"
         " docs/measuring-compare.md."
     )
+
+    ELSEWHERE: ClassVar = {
+        **dict.fromkeys(("runs", "max-runs"), "--most"),
+        **dict.fromkeys(("export-json", "export-csv", "export-markdown"), "--out DIR"),
+    }
 
     commands: tuple[tuple[str, ...], ...] = ()
     budget: float = option(
