@@ -82,8 +82,6 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     if first.after is None and (sign is None or first.ranks is None) and speaks():
         for text in refused:
             print_note(text)
-    if first.dry_run:
-        return _dry(wanted)
     keeps = first.out or first.nccl_json
     if sign is None and keeps and first.after is None and first.split is None:
         from bench.run.recorder import refuse_results
@@ -91,6 +89,8 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
         refuse_results(first)
     if first.launch is None:
         _check_roots(wanted)
+    if first.dry_run:
+        return _dry(wanted)
     module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
     if first.launch is None and (first.rank_counts or first.launches > 1):
         from bench.cli.several import several
