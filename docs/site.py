@@ -8,9 +8,15 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from pymdownx.slugs import slugify
 
 _HOME = Path(__file__).parent.parent
 _NOTES = "benchmarks/results"
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Headings have the anchors that they have on GitHub, so that links lead to both."""
+    config.mdx_configs["toc"]["slugify"] = slugify(case="lower")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

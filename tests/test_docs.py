@@ -88,19 +88,38 @@ def _commands(page: Path) -> list[tuple[str, str, list[str]]]:
     return found
 
 
+def _anchors(page: Path) -> set[str]:
+    """What links to a page may name: its headings, as GitHub writes them, and its `<a id>`."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    named = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return named | set(re.findall(r'<a id="([^"]+)"></a>', text))
+
+
 def test_links_lead_somewhere() -> None:
-    """Rule: every link between pages leads to a file, and to a heading in it."""
+    """Rule: every link between pages leads to a file, and to a heading or an anchor in it."""
     wrong = []
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", page.read_text()):
             if target[0].startswith("http"):
                 continue
             there = page.parent / target[0] if target[0] else page
-            heads = re.findall(r"^#+ (.+)$", there.read_text(), re.M) if there.is_file() else []
-            named = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
-            if not there.exists() or (target[1] and target[1][1:] not in named):
+            if not there.exists() or (target[1] and target[1][1:] not in _anchors(there)):
                 wrong.append(f"{page.name}: {''.join(target)}")
     assert not wrong
+
+
+def test_every_word_of_the_glossary_has_an_anchor() -> None:
+    """Rule: each word of docs/glossary.md has an anchor of its own, and links lead to words."""
+    page = HOME / "docs" / "glossary.md"
+    text = page.read_text(encoding="utf-8")
+    anchors = re.findall(r'<a id="([^"]+)"></a>(?=\*\*)', text)
+    words = re.findall(r"\*\*(?:\\\*|[^*])+\*\*", text)
+    headings = _anchors(page) - set(anchors)
+    assert len(words) == len(anchors) == len(set(anchors)) > 150
+    for other in PAGES:
+        targets = re.findall(r"glossary\.md#([\w-]+)", other.read_text(encoding="utf-8"))
+        assert not headings & set(targets), other.name
 
 
 def test_the_sites_menu_has_the_groups_of_the_list_of_pages() -> None:
@@ -257,9 +276,11 @@ def test_a_page_shows_what_its_commands_print(run: Run, tmp_path: Path, page: st
             assert any(known) or (not exact and line[0] in answer), line
 
 
-@pytest.mark.thorough
 def test_the_site_is_made_and_all_its_links_lead_somewhere(run: Run, tmp_path: Path) -> None:
-    """Rule: `make site` makes a page of every page of docs/, without a warning."""
+    """Rule: `make site` makes a page of every page of docs/, without a warning.
+
+    MkDocs warns of a link whose page or anchor is not there.
+    """
     done = run(sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site"))
     assert done.returncode == 0, done.stderr
     for page in (HOME / "docs").glob("*.md"):
