@@ -30,7 +30,7 @@ _ALONE = (
 _NEAR = 1.1  # ratios that differ by less are near to each other
 _NAMED = 3  # sizes, or algorithms, that a line names one by one
 _WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cannot tell"
-HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
+HEADS = ("sizes", "algorithm", "first, last", "next takes (95 %)", "library takes")
 
 
 def answers(rows: Sequence[Measurement], *, each_size: bool = False) -> dict[str, list[Stretch]]:
@@ -303,7 +303,7 @@ def _figures(won: Sequence[Winner]) -> str:
     ends = [_figure_of(w) for w in (won[0], won[-1])]
     if ends[0] == ends[1]:
         return ends[0]
-    return f"{ends[0].removesuffix(ends[1][ends[1].rindex(' ') :])} - {ends[1]}"
+    return f"{ends[0].removesuffix(ends[1][ends[1].rindex(' ') :])}, {ends[1]}"
 
 
 def _figure_of(winner: Winner) -> str:

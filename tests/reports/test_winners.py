@@ -227,7 +227,7 @@ def test_the_answer_says_what_to_take() -> None:
     rows = _sweep({"library": (1e-6, 1e-6, 1e-5, 9e-5), "ring": (2e-6, 2e-6, 5e-6, 3e-5)})
     lines = answer(rows, 78)
     assert lines[0].startswith("the fastest of allreduce") and "4 ranks" in lines[0]
-    assert lines[1].split()[:3] == ["sizes", "algorithm", "takes"]
+    assert lines[1].split()[:4] == ["sizes", "algorithm", "first,", "last"]
     assert lines[2].split()[:4] == ["8", "-", "64", "library"] and lines[2].endswith("x ring")
     assert " us" in lines[2] and "GB/s" not in lines[2]
     assert lines[3].split()[:4] == ["512", "-", "4K", "ring"] and "library" in lines[3]
@@ -724,4 +724,4 @@ def test_ranges_keep_sizes_and_algorithm_at_any_width(width: int) -> None:
     text = "\n".join(answer(found, width))
     assert re.search(r"64K - 1M +~?ring .*\dx ps at 256K, 1M", text)
     assert "library takes" in text or width < 80
-    assert "  takes  " in text or width < 96
+    assert "first, last" in text or width < 96
