@@ -29,6 +29,7 @@ _DOORS = {
     "SimulatedTime": "bench.api.predicting:SimulatedTime",
     "MachineMap": "bench.api.machine:MachineMap",
     "Picked": "bench.api.machine:Picked",
+    "Pick": "topology.placement.pick:Pick",
     "Measurement": "reports.records.measurement:Measurement",
     "Schedule": "collectives.schedule.schedule:Schedule",
     "Algorithm": "bench.api.keywords:Algorithm",
@@ -41,7 +42,7 @@ _DOORS = {
 }
 __all__ = [
     "Algorithm", "BestAlgorithm", "BusbarError", "Collective", "ComparedRow", "DataTypes",
-    "Keywords", "MachineMap", "MeasuredRows", "Measurement", "Picked", "PredictedTime",
+    "Keywords", "MachineMap", "MeasuredRows", "Measurement", "Pick", "Picked", "PredictedTime",
     "ResultTable", "Schedule", "SimulatedTime", "Sizes", "StepKeywords", "compare", "load", "pick",
     "predict", "run", "simulate", "step", "topology", "verify",
 ]  # fmt: skip

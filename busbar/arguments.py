@@ -277,14 +277,34 @@ class Parser(argparse.ArgumentParser):
         return super()._get_values(action, arg_strings)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """Convert as argparse does; the message of a `BusbarError` then names the option."""
+        """Convert as argparse does; the message of a `BusbarError` then names the option.
+
+        A choice is known in upper case, too. The error for a word in place of a number says what
+        the option is.
+        """
         try:
-            return super()._get_value(action, arg_string)
+            value = super()._get_value(action, arg_string)
+            lower = value.lower() if isinstance(value, str) else value
+            return lower if lower in (action.choices or ()) else value
+        except argparse.ArgumentError:
+            if action.type not in (int, float):
+                raise
+            noun = "number" if action.type is float else "whole number"
+            about = (action.help or "").partition(" (default")[0]
+            text = f"{arg_string[:_SHOWN]!r} is no {noun}: {about}"
+            text += self._other_case(action, arg_string)
+            raise argparse.ArgumentError(action, text) from None
         except BusbarError as error:
             named = argparse.ArgumentError(action, str(error))
             if isinstance(error, MissingFile):
                 raise MissingFile(str(named), error.filename) from None
             raise named from None
+
+    def _other_case(self, action: argparse.Action, word: str) -> str:
+        """``; did you mean -A ring?`` for ``-a ring`` if -A is an option for names; else empty."""
+        flags = [flag.swapcase() for flag in action.option_strings]
+        names = [f for f in flags if isinstance(self._option_string_actions.get(f), JoinLists)]
+        return f"; did you mean {names[0]} {word[:_SHOWN]}?" if names else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Check as argparse does; the error ends with the most similar choice."""

@@ -21,6 +21,7 @@ _ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("bandwidth", "osu_bw", "osu_mbw_mr"), "pt2pt --tests bandwidth"),
     "osu_bibw": "pt2pt --tests bidirectional_bandwidth",
     "algorithms": "collectives list",
+    "diff": "reports compare",
     "law": "cluster law",
     "map": "topology",
     "trace": "step --trace FILE.json",
@@ -45,7 +46,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "bench.qualify.main:QualifyCommand",
     ),
     "step": ("measure training steps of a model", "bench.steps.main:StepCommand"),
-    "ab": ("interleave two commands: is one slower?", "bench.trials.ab:AbCommand"),
+    "ab": ("interleave two benchmarks: is one slower, row by row?", "bench.trials.ab:AbCommand"),
     "selfcheck": (
         "check that comparisons and intervals are right",
         "bench.trials.selfcheck:SelfcheckCommand",

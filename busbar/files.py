@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from stat import S_IMODE, S_ISBLK, S_ISFIFO
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, get_args
 
 from busbar.errors import BusbarError, MissingFile, StoreError, Unavailable, Unsupported
 from busbar.installation import extra
@@ -65,7 +65,7 @@ def write_all(files: Iterable[tuple[Path, bytes]]) -> None:
             _put_back(parts, old)
             raise
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+        raise StoreError(f"{path}: cannot be written: {reason(path, error)}") from None
     finally:  # an interrupt leaves no half file either
         for part in (*parts.values(), *old.values()):
             with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be made: {error.strerror}") from None
+        raise StoreError(f"{path}: cannot be made: {reason(path, error)}") from None
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -140,7 +140,7 @@ def check(path: Path) -> None:
         finally:
             probe.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+        raise StoreError(f"{path}: cannot be written: {reason(path, error)}") from None
 
 
 def special(path: Path) -> bool:
@@ -270,8 +270,18 @@ def read(path: Path, most: int, error: type[BusbarError] = Unsupported) -> bytes
 
 def unreadable(path: Path, why: OSError, error: type[BusbarError]) -> BusbarError:
     """The error for a file that cannot be read: MissingFile if there is none, else ``error``."""
-    text = f"{str(path)[:255]}: cannot be read: {why.strerror or why}{similar_name(path)}"
+    text = f"{str(path)[:255]}: cannot be read: {reason(path, why)}{similar_name(path)}"
     return MissingFile(text, path) if isinstance(why, FileNotFoundError) else error(text)
+
+
+def reason(path: Path, why: OSError) -> str:
+    """Why a file cannot be read or written; names a working directory that was removed."""
+    if isinstance(why, FileNotFoundError) and not path.is_absolute():
+        try:
+            Path.cwd()
+        except FileNotFoundError:
+            return "the working directory was removed; change to another one, or name a whole path"
+    return why.strerror or str(why)
 
 
 def read_some(path: Path, most: int) -> bytes:
@@ -462,7 +472,8 @@ class Claim:
 
 
 #: The forms in which figures are written.
-FIGURE_FORMS = ("svg", "png", "pdf")
+FigureForm = Literal["svg", "png", "pdf"]
+FIGURE_FORMS: tuple[FigureForm, ...] = get_args(FigureForm)
 # How PNG, PDF, and SVG and HTML begin.
 _FIGURES = (b"\x89PNG", b"%PDF", b"<")
 _ENDINGS = tuple(f".{form}" for form in FIGURE_FORMS)

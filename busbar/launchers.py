@@ -177,6 +177,16 @@ def find_mpirun() -> str:
     return mpirun
 
 
+def find_program(name: str) -> str:
+    """A program's name if it is on PATH, else its path in this Python's environment.
+
+    The name is returned as it is if neither has it, or if it is a path.
+    """
+    beside = Path(sys.prefix) / "bin" / name
+    elsewhere = "/" in name or shutil.which(name) is not None or not beside.exists()
+    return name if elsewhere else str(beside)
+
+
 def mpirun_beside() -> str | None:
     """The mpirun in this Python's environment, else the one on PATH; None if there is none."""
     mpirun = Path(sys.prefix) / "bin" / "mpirun"

@@ -49,6 +49,14 @@ def strip_escapes(text: str) -> str:
     return _WRECKED.sub("", text) if "m" in text and "[" in text else text
 
 
+def shorten(text: str, most: int) -> str:
+    """A text of at most about ``most`` characters, cut between words if it has short ones."""
+    if len(text) <= most:
+        return text
+    whole, _, word = text[: most + 1].rpartition(" ")
+    return f"{whole} …" if whole and len(word) < most // 2 else f"{text[:most]}…"
+
+
 def print_note(text: str, name: str = "busbar") -> None:
     """Write a line that is no result to standard error at once, with a prefix such as ``busbar:``.
 

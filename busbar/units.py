@@ -164,6 +164,18 @@ def format_change(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}%" if ratio < 10 else f"{three_digits(ratio)}x"
 
 
+def format_change_interval(low: float, high: float) -> str:
+    """Return an interval of a ratio in the unit of `format_change`: ``-1.2 +3.4%``, ``566x 901x``.
+
+    Both ends are factors if the upper one is 10 or more. ``-``: see `is_open`.
+    """
+    if is_open(low, high):
+        return "-"
+    if high < 10:
+        return f"{100 * (low - 1):+.1f} {100 * (high - 1):+.1f}%"
+    return f"{three_digits(low)}x {three_digits(high)}x"
+
+
 def format_p_value(p: float) -> str:
     """Return a p value as ``p 0.02``; below 1e-9, where models do not hold, ``p < 1e-9``."""
     return "p < 1e-9" if p < 1e-9 else f"p {p:.2g}"

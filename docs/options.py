@@ -25,6 +25,7 @@ from busbar.cli import COMMANDS
 from busbar.commands import Command, CommandTable
 from busbar.process import load
 from collectives.execution.registry import transports
+from topology.placement.pick import Pick
 
 PAGE = Path(__file__).with_suffix(".md")
 PYTHON = PAGE.with_name("python.md")
@@ -250,6 +251,7 @@ def python_page() -> str:
         ("`rows.best`, `compare`, `predict` and `simulate`", results.ResultTable),
         ("`topology`", machine.MachineMap),
         ("`pick`", machine.Picked),
+        ("`best` and `alternatives` of `Picked`", Pick),
     ):
         lines += [f"### {cls.__name__}\n", f"From {made_by}. {_text(cls)}", ""]
         for name, member in vars(cls).items():

@@ -34,7 +34,7 @@ from bench.steps import workloads as model
 from busbar.cli import COMMANDS as DOORS
 from busbar.cli import main
 from busbar.errors import Unavailable
-from busbar.terminal import open_console, plain_streams, print_note, styled_stream
+from busbar.terminal import open_console, plain_streams, print_note, shorten, styled_stream
 from collectives.commands import TABLE as COLLECTIVES
 from collectives.formats.msccl import parse as parse_msccl
 from reports.commands import TABLE as REPORTS
@@ -244,6 +244,14 @@ def _texts() -> dict[str, tuple[str, str]]:
 
 def _names(words: list[str]) -> str:
     return " ".join(words)
+
+
+def test_a_text_is_cut_between_words() -> None:
+    """Rule: a text that is too long ends behind a whole word, unless one word fills most of it."""
+    assert shorten("no end of it", 12) == "no end of it"
+    assert shorten("no end of it", 9) == "no end of …"
+    assert shorten("no end of it", 8) == "no end …"
+    assert shorten("an " + "x" * 90, 20) == "an " + "x" * 17 + "…"
 
 
 @pytest.mark.parametrize("command", map(_names, EVERY))

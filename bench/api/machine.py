@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 from busbar.arguments import unknown
 from busbar.errors import BusbarError, Unsupported
@@ -19,18 +20,21 @@ from topology.sources.gather import gather
 from topology.views import terminal
 
 _WIDTH = 100
+ObjectiveName = Literal["ring", "pairs", "all-to-all"]
 # What options of the commands are called here, for messages.
 _NAMES = {
     "--from FILE": 'busbar.topology("FILE")',
     "--from": 'busbar.topology("FILE")',
     "--busy": "busy=True",
     "-k": "k",
+    "python -m reports show FILE": 'busbar.load("FILE")',
+    "busbar reports show FILE": 'busbar.load("FILE")',
 }
 _FLAG = re.compile("|".join(rf"(?<!\S){re.escape(flag)}(?!\S)" for flag in _NAMES))
 
 
 @contextmanager
-def _in_python() -> Iterator[None]:
+def map_names() -> Iterator[None]:
     """A context in which messages of errors have what stands here in place of options."""
     try:
         yield
@@ -57,7 +61,7 @@ class MachineMap:
         self,
         k: int,
         *,
-        objective: str = "ring",
+        objective: ObjectiveName = "ring",
         exclude: str | int | Sequence[str | int] = (),
         busy: bool = False,
         alternatives: int = 5,
@@ -66,12 +70,11 @@ class MachineMap:
         known = [one.value for one in Objective]
         if objective not in known:
             raise unknown("objective", objective, known)
-        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-            raise Unsupported(f"k is a number of GPUs from 1, not {k!r}")
+        _check_count(k)
         if not isinstance(alternatives, int) or alternatives < 0:
             raise Unsupported(f"alternatives is a number of sets from 0, not {alternatives!r}")
         named = [exclude] if isinstance(exclude, (str, int)) else exclude
-        with _in_python():
+        with map_names():
             pool = available(self.topology, list(map(str, named)), busy)
             return Picked(ranked(self.topology, k, Objective(objective), pool, alternatives))
 
@@ -132,18 +135,31 @@ def topology(*files: str | Path) -> MachineMap:
     Each file is an argument. If files contradict each other, the first one counts. Raises
     MissingFile and ProbeError.
     """
+    return _map(files, "busbar.topology")
+
+
+def _map(files: Sequence[str | Path], of: str) -> MachineMap:
+    """As `topology`; ``of``: the beginning of messages."""
     for one in files:
         if not isinstance(one, (str, Path)):
-            raise Unsupported(f"busbar.topology: each file is an argument, not {one!r}")
-    with _in_python():
+            raise Unsupported(f"{of}: each file is an argument, not {one!r}")
+    with map_names():
         machine, notes = gather(map(str, files))
     return MachineMap(machine, notes)
+
+
+def _check_count(k: object) -> None:
+    """Raise Unsupported for what is no number of GPUs."""
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise Unsupported(
+            f"k is a number of GPUs from 1, not {k!r}; files follow it: busbar.pick(2, FILE)"
+        )
 
 
 def pick(
     k: int,
     *files: str | Path,
-    objective: str = "ring",
+    objective: ObjectiveName = "ring",
     exclude: str | int | Sequence[str | int] = (),
     busy: bool = False,
     alternatives: int = 5,
@@ -154,6 +170,7 @@ def pick(
     bus id. ``busy``: True to leave out GPUs in use. Raises MissingFile, ProbeError, and Unsupported
     for another objective.
     """
-    return topology(*files).pick(
+    _check_count(k)
+    return _map(files, "busbar.pick").pick(
         k, objective=objective, exclude=exclude, busy=busy, alternatives=alternatives
     )

@@ -24,7 +24,7 @@ from bench.api.remedies import in_keywords
 from bench.api.results import BestAlgorithm, ResultTable, with_units
 from busbar.arguments import each, unknown
 from busbar.errors import MissingFile, MissingLibrary, ReportError, StoreError, Unsupported
-from busbar.files import FIGURE_FORMS, has_content, make_folder, write_all
+from busbar.files import FIGURE_FORMS, FigureForm, has_content, make_folder, write_all
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
 from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
@@ -248,7 +248,7 @@ class MeasuredRows(Sequence[Measurement]):
         text += disturbance_lines(self._together, _WIDTH)
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 
-    def figures(self, form: str = "svg") -> dict[str, bytes]:
+    def figures(self, form: FigureForm = "svg") -> dict[str, bytes]:
         """The plots that ``busbar reports plot`` writes: file content by name.
 
         ``form``: svg, png or pdf. Raises MissingLibrary without matplotlib, Unsupported for another
@@ -258,7 +258,7 @@ class MeasuredRows(Sequence[Measurement]):
             raise unknown("form", str(form), FIGURE_FORMS)
         return every_figure(self.rows, [row for row in self.rows if row.step is not None], form)
 
-    def plot(self, folder: str | Path = ".", form: str = "png") -> list[Path]:
+    def plot(self, folder: str | Path = ".", form: FigureForm = "png") -> list[Path]:
         """Write `figures` to files in a folder, which is made. Returns their paths.
 
         Raises also StoreError.
@@ -358,7 +358,8 @@ def _check_value(name: str, value: object, of_rows: Sequence[str]) -> None:
         return
     # `ring/ddp` of a step, and `chain:segments=4`, have further parts.
     longer = sorted(one for one in of_rows if one.startswith((f"{value}/", f"{value}:")))
-    if near := longer[:1] or get_close_matches(value, of_rows, 1, 0.7):
+    plain = [one for one in of_rows if one and value.startswith(f"{one} ")]  # `ring shm`
+    if near := (longer + plain)[:1] or get_close_matches(value, of_rows, 1, 0.7):
         if name == "algorithm" or not _is_possible(name, value):
             raise unknown(name, value, near, "filter")
     elif not _is_possible(name, value):

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import SupportsIndex
 
 from bench.api.calls import build, function_name, in_python, listed, python_names
-from bench.api.keywords import Algorithm, Sizes
+from bench.api.keywords import Algorithm, Collective, Sizes
+from bench.api.machine import map_names
 from bench.api.results import ResultTable
 from busbar.arguments import each
 from busbar.errors import Unsupported
@@ -86,7 +87,7 @@ class SimulatedTime:
 
 
 def predict(
-    collective: str = "allreduce",
+    collective: Collective = "allreduce",
     *,
     ranks: int = 8,
     algorithms: Algorithm | Sequence[Algorithm] = "all",
@@ -111,7 +112,7 @@ def predict(
     files = [topology] if isinstance(topology, (str, Path)) else topology
     count = _ranks(ranks, "busbar.predict")
     root = _root(root, count)
-    with python_names():
+    with python_names(), map_names():
         machine = load_machine(
             None if files is None else list(map(str, files)),
             None if fit is None else Path(fit),
@@ -162,7 +163,7 @@ def predict(
 
 
 def simulate(
-    collective: str = "allreduce",
+    collective: Collective = "allreduce",
     *,
     machine: str,
     ranks: int | None = None,
@@ -181,7 +182,7 @@ def simulate(
     """
     what, nbytes = catalogue.spec(str(collective)), _bytes(sizes, "busbar.simulate")
     requested = None if ranks is None else _ranks(ranks, "busbar.simulate")
-    with python_names(values=[machine]):
+    with python_names(values=[machine]), map_names():
         network = build_network(str(machine), requested)
     count = network.nranks if requested is None else requested
     root = _root(root, count)

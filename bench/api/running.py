@@ -52,6 +52,7 @@ from busbar.arguments import each, unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
+from busbar.terminal import shorten
 from busbar.units import format_count
 from collectives.schedule.catalogue import spec
 from reports.analysis.cautions import is_in_brief
@@ -112,9 +113,9 @@ def run(
     MB to 1 GB), rounded down to whole elements. ``dtype``: as ``datatype``. ``out``: a file, or
     several, to write the records to; without one, an interrupt leaves nothing of what was measured.
     ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which must start as many ranks
-    as are given. ``progress``: shows a bar in a notebook or on a terminal, unless False. Other
-    keywords are the command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``;
-    ``help(busbar.run)`` lists them.
+    as are given; one that PATH lacks is the one beside this Python. ``progress``: shows a bar in a
+    notebook or on a terminal, unless False. Other keywords are the command's options:
+    ``placement="out"``, ``budget=0.5``, ``transport="mpi"``; ``help(busbar.run)`` lists them.
 
     Raises Unsupported for invalid options, ScheduleError if a function's schedule is wrong,
     Unavailable if something needed is missing, RankFailure if a rank was lost. Rows with wrong
@@ -311,7 +312,8 @@ def _launches(
 def _others(err: str) -> str:
     """The last lines of standard error that are not Busbar's, such as the launcher's."""
     lines = [one.strip() for one in err.splitlines() if not one.startswith("busbar: ")]
-    return "".join(f"\n    {one[:_LONGEST_LINE]}" for one in [*filter(None, lines)][-_MOST_LINES:])
+    last = [*filter(None, lines)][-_MOST_LINES:]
+    return "".join(f"\n    {shorten(one, _LONGEST_LINE)}" for one in last)
 
 
 def _out(path: str | Path) -> str:

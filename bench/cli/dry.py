@@ -39,11 +39,16 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
         f" which has {format_bytes(free)} to give"
     )
     yield from (f"# {note}" for note in notes)
+    most = at_most(
+        longest([job], nranks, [pools()] * nranks),
+        crowded=nranks > len(cores()),
+        each=len(options.launch_counts) * options.launches > 1,
+    )
     yield f"# op {','.join(options.ops)}  type {','.join(options.dtypes)}" + (
         f"  {options.iterations} iterations"
         if options.iterations
         else f"  iterations until precise, --budget {options.budget:g} s a row and placement;"
-        f" {at_most(longest([job], nranks, [pools()] * nranks), crowded=nranks > len(cores()))}"
+        f" {most}"
     )
     if nranks > _LOWERED:
         yield "# memory: with all scratch that the schedules name, of which they may need less"

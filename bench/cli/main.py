@@ -82,8 +82,6 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     if first.after is None and (sign is None or first.ranks is None) and speaks():
         for text in refused:
             print_note(text)
-    if first.dry_run:
-        return _dry(wanted)
     keeps = first.out or first.nccl_json
     if sign is None and keeps and first.after is None and first.split is None:
         from bench.run.recorder import refuse_results
@@ -91,6 +89,8 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
         refuse_results(first)
     if first.launch is None:
         _check_roots(wanted)
+    if first.dry_run:
+        return _dry(wanted)
     module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
     if first.launch is None and (first.rank_counts or first.launches > 1):
         from bench.cli.several import several
@@ -145,18 +145,26 @@ def _with_ranks(wanted: list[Options]) -> list[Options]:
 
 
 def _announce(wanted: Sequence[Options]) -> None:
-    """Print how long several launches may take in total, if that is long and -n is not given.
+    """Print how long several launches may take in total, if that is long and -n is not given."""
+    from bench.run.screen import LIMITS_ALL, LONG_S
+
+    seconds, text = _launches_take(wanted)
+    if seconds >= LONG_S:
+        print_note(text + ("" if wanted[0].total else LIMITS_ALL))
+
+
+def _launches_take(wanted: Sequence[Options]) -> tuple[float, str]:
+    """The most seconds that several launches may take in total, also in words; 0 with -n.
 
     Rank counts that an algorithm does not support are left out here; their launch reports why.
     """
     from bench.run.contenders import RankSetup, build_jobs
     from bench.run.memory import pools
     from bench.run.pace import at_most, longest
-    from bench.run.screen import LIMITS_ALL, LONG_S
 
     first = wanted[0]
     if first.iterations:
-        return
+        return 0.0, ""
     seconds = 0.0
     for nranks in filter(None, first.launch_counts):
         with suppress(BusbarError):
@@ -165,11 +173,9 @@ def _announce(wanted: Sequence[Options]) -> None:
     seconds *= first.launches
     if first.total is not None:
         seconds = min(seconds, first.total)
-    if seconds >= LONG_S:
-        number = len(first.launch_counts) * first.launches
-        crowded = not first.on_hosts and max(filter(None, first.launch_counts)) > len(cores())
-        most = at_most(seconds, crowded=crowded) + ("" if first.total else LIMITS_ALL)
-        print_note(f"{format_count(number, 'launch')}, {most}")
+    number = len(first.launch_counts) * first.launches
+    crowded = not first.on_hosts and max(first.launch_counts) > len(cores())
+    return seconds, f"{format_count(number, 'launch')}, {at_most(seconds, crowded=crowded)}"
 
 
 def _either(ranks: int, threads: int, *, given: bool) -> str:
@@ -215,11 +221,17 @@ def _dry(wanted: Sequence[Options]) -> int:
     if first.split is not None:
         raise Unsupported("--dry-run plans one group; leave out --split, and give its --ranks")
     counts = first.launch_counts if sign is None else (sign.size,)
+    if sign is None and len(counts) * first.launches > 1 and speaks():
+        seconds, text = _launches_take(wanted)
+        if seconds:
+            print(f"# {text}")
     for nranks in (count or 1 for count in counts):
         jobs = build_jobs(wanted, RankSetup(nranks, first.transport))
         if len(jobs) > 1 and speaks() and not first.iterations:
             seconds = longest(jobs, nranks, [pools()] * nranks)
-            most = at_most(seconds, crowded=nranks > len(cores()))
+            most = at_most(
+                seconds, crowded=nranks > len(cores()), each=len(counts) * first.launches > 1
+            )
             print(f"# {format_count(len(jobs), 'collective')}: {most}")
         for job in jobs:
             if speaks():

@@ -23,7 +23,12 @@ from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
-from reports.tables.scaling import conclusion_lines, disturbance_lines, winners_map
+from reports.tables.scaling import (
+    answer,
+    conclusion_lines,
+    disturbance_lines,
+    winners_map,
+)
 from reports.tables.show import texts
 
 #: Errors that end all launches: nothing can be started, or standard output is closed.
@@ -99,7 +104,9 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
     lines = [line for one in winners_map(every, width) for line in (*one, "")]
     if together is not every and (details or not options.rank_counts):
         lines += [*texts(together, width, ascii_only()), ""]
-    lines += [*conclusion_lines(every, width), *disturbance_lines(every, width)]
+    # The map of several counts of ranks has the fastest at each size already.
+    in_full = [] if options.rank_counts else answer(every, width)
+    lines += [*(in_full or conclusion_lines(every, width)), *disturbance_lines(every, width)]
     if options.rank_counts and not details:
         see = "with --details, or --out FILE.jsonl and busbar reports show FILE.jsonl"
         if options.out:

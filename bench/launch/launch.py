@@ -23,7 +23,9 @@ from typing import Any, NamedTuple
 from bench.launch import child
 from bench.launch.hostfile import from_file
 from busbar.errors import BusbarError, StoreError, Unavailable, Unsupported
+from busbar.files import reason
 from busbar.installation import extra
+from busbar.launchers import find_program
 from busbar.start import python
 from busbar.status import FOUND, MEANING
 from busbar.terminal import open_console
@@ -168,7 +170,8 @@ def run_of_its_own(
     if command is None:
         words, stop_signal = [*own, "--ranks", str(ranks)], None  # the last of an option counts
     else:
-        start = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
+        program, *more = _words(command)
+        start = [word.replace("{ranks}", str(ranks)) for word in (find_program(program), *more)]
         expected = ["--expected-ranks", str(ranks)] if check_ranks else []
         # At SIGINT srun only prints its state.
         words, stop_signal = [*start, *own, *expected], signal.SIGTERM
@@ -183,11 +186,12 @@ def folder_for_rows(*, elsewhere: bool) -> Iterator[Path]:
     ``elsewhere``: their rank 0 may be on another host. Then the folder is in the working directory,
     which hosts often share, and not in the one for temporary files. Raises StoreError.
     """
-    where, prefix = (Path.cwd(), ".busbar-") if elsewhere else (None, "busbar-")
+    where, prefix = (Path(), ".busbar-") if elsewhere else (Path(gettempdir()), "busbar-")
     try:
-        folder = TemporaryDirectory(prefix=prefix, dir=where, ignore_cleanup_errors=True)
+        folder = TemporaryDirectory(prefix=prefix, dir=where.absolute(), ignore_cleanup_errors=True)
     except OSError as error:
-        raise StoreError(f"{where or gettempdir()}: cannot be written: {error.strerror}") from None
+        name = "the working directory" if elsewhere else where
+        raise StoreError(f"{name}: cannot be written: {reason(where, error)}") from None
     with folder as name:
         yield Path(name)
 

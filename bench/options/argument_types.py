@@ -34,8 +34,10 @@ def ranks(low: int) -> Callable[[str], tuple[int, ...]]:
 def names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) -> tuple[str, ...]:
     """Names from a list. ``all`` means all ``known`` ones; those in ``more`` must be named.
 
-    Raises Unsupported for any other name, and for ``all`` beside other names.
+    A name is known in upper case, too. Raises Unsupported for any other name, and for ``all``
+    beside other names.
     """
+    text = plain_case(text)
     if text == "all":
         return tuple(known)
     every = split_names(text)
@@ -43,6 +45,22 @@ def names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) 
         if name not in (*known, *more):
             raise unknown(what, name, (*known, *more, "all"))
     return every
+
+
+def plain_case(text: str) -> str:
+    """A list of names in the lower case that all names have; what may be a file is unchanged."""
+    parts = text.split(",")
+    return ",".join(part if re.search(r"[/\\.]", part) else part.lower() for part in parts)
+
+
+def factor(text: str) -> float:
+    """The factor between sizes."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is no number: -f is the factor between sizes (OSU's -f full is -I)"
+        ) from None
 
 
 def split_names(text: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ _LINES = """
  started in --out's records
 -R --local_register 0: buffers are not registered one by one; of a captured graph (--graph on)\
  NCCL registers them itself
--x --cta_policy: set NCCL_CTA_POLICY in the environment
+-x --cta_policy: set NCCL_CTA_POLICY in the environment (OSU's -x N, warm-up iterations, is -w N)
 -D --device_implementation 0: --transport ipc runs kernels of our own over peer memory
 -V --device_cta_count 16: --transport ipc sizes its grid itself
 -M --memory 0: --dry-run prints the memory of every row
@@ -57,11 +57,16 @@ OTHERS: Mapping[tuple[str, ...], str] = {
     ("-np", "--np", "--nproc", "--processes"): "--ranks N starts N ranks, and so does mpirun -n N"
     " before python",
     ("--backend", "--device"): "--transport names what carries the bytes, such as mpi, shm or nccl",
-    ("--json", "--output"): "--out FILE.jsonl keeps records, -J FILE is nccl-tests' JSON",
-    ("--csv",): "--out FILE.csv keeps records",
+    ("--runs", "--min-runs", "--max-runs"): "-n N sets the iterations of each row; without it a row"
+    " ends when its median is precise, or after --budget SECONDS",
+    ("--json", "--output", "--export-json"): "--out FILE.jsonl keeps records, -J FILE is"
+    " nccl-tests' JSON",
+    ("--csv", "--export-csv"): "--out FILE.csv keeps records",
     (
         "--html",
     ): "--out FILE.jsonl keeps records, and busbar reports html FILE.jsonl makes the page",
+    ("--md", "--markdown", "--export-markdown"): "--out FILE.jsonl keeps records, and busbar"
+    " reports md FILE.jsonl prints them as Markdown",
     (
         "--plot",
     ): "--out FILE.jsonl keeps records, and busbar reports plot FILE.jsonl --out DIR draws them",

@@ -288,7 +288,9 @@ class Options(RunOptions):
         "--sizes SIZES  these sizes, joined by commas, instead of -b, -e, -f, -i",
         action=JoinLists,
     )
-    factor: float | None = option("-f --stepfactor F  factor between sizes (default 2)")
+    factor: float | None = option(
+        "-f --stepfactor F  factor between sizes (default 2)", parse=types.factor
+    )
     increment: str | None = option(
         "-i --stepbytes SIZE  increment between sizes, instead of a factor"
     )
@@ -660,6 +662,7 @@ class CollectiveOptions(Options):
         " library (MPI's or NCCL's own); worksharing (all processes share the work of all ranks);"
         " auto (as tuned); NAME=FILE (a schedule's file); all (default ring,library; on GPUs tree,"
         " torus and ps, too)",
+        parse=types.plain_case,
         title="what is measured",
         action=JoinLists,
     )

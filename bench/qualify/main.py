@@ -67,7 +67,7 @@ from busbar.tables import new_table
 from busbar.terminal import open_console, print_note
 from busbar.units import format_count, format_duration, parse_size
 from reports.analysis.expect import parse_rate, parse_share
-from reports.records.cores import is_emulated
+from reports.records.measurement import is_emulated
 
 # The table's width, and seconds that each host more than two may add to a launch's deadline.
 _WIDTH, _EACH_S = 80, 0.5

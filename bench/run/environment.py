@@ -19,6 +19,7 @@ from busbar.installation import busbar_version, revision
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
 from reports.records.cores import Load, busiest
+from reports.records.measurement import is_emulated
 
 
 class RunContext(NamedTuple):
@@ -73,7 +74,7 @@ def load(world: World, transport: Transport) -> Load | None:
     number = {kernel: i for i, kernel in enumerate(dict.fromkeys(k for k, _ in everyone))}
     nodes = [number[kernel] for kernel, _ in everyone]
     load = world.broadcast(busiest(nodes, [members(cpus) or () for _, cpus in everyone]))
-    return None if load is None else Load(*load)
+    return None if load is None else Load(load[0], load[1], is_emulated({"variables": os.environ}))
 
 
 def machine() -> str | None:

@@ -25,10 +25,13 @@ ENERGY_S = 2.5
 _FADES = 0.8
 
 
-def at_most(seconds: float, *, crowded: bool) -> str:
-    """The most that a plan takes, in words; ``crowded``: ranks share cores, which is not in it."""
+def at_most(seconds: float, *, crowded: bool, each: bool = False) -> str:
+    """The most that a plan takes, in words; ``crowded``: ranks share cores, which is not in it.
+
+    ``each``: the plan is of one of several launches.
+    """
     more = ", more as ranks share cores" if crowded else ""
-    return f"{format_duration(seconds)} at most in all{more}"
+    return f"{format_duration(seconds)} at most {'a launch' if each else 'in all'}{more}"
 
 
 def longest(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> float:
@@ -82,7 +85,8 @@ class Pace:
     ``limits`` are those of `limits`. A row may also use the time that earlier rows left over, so
     that the whole sweep keeps within the sum. If the number of iterations is fixed (not
     ``bounded``) rows have no limit, and the limits serve only to estimate the remaining time.
-    ``most``: seconds after which no row begins (``--total``), or None.
+    ``most``: seconds after which no row begins (``--total``), or None. ``largest``: the largest
+    size in bytes that fits in memory if larger ones do not, else None.
     """
 
     def __init__(
@@ -91,9 +95,11 @@ class Pace:
         *,
         bounded: bool = True,
         most: float | None = None,
+        largest: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits, self.bounded, self.most, self._clock = list(limits), bounded, most, clock
+        self.largest = largest
         self._start, self._at, self._allowed, self._begun = clock(), -1, 0.0, 0.0
         # Seconds that rows took, and their limits. The last rows weigh most, as they are most like
         # the next ones.
@@ -196,14 +202,20 @@ def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
     With ``--total`` their sum is at most that, and no row begins later.
     """
     seen, options = room.seen(), jobs[0].options
-    width, seconds = len(options.placements), list[float]()
+    width, seconds, largest = len(options.placements), list[float](), None
     if world.rank == 0:
         work, one_pass = all_work(jobs, world.size), limits(jobs, world.size, seen)
         one_pass *= passes(options)
+        fitting = [
+            one.line.size for at, one in enumerate(work) if any(one_pass[at * width :][:width])
+        ]
+        if fitting and max(fitting) < max(one.line.size for one in work):
+            largest = max(fitting)
         for cycle in range(max(1, options.cycles)):
             for at in order(options, work, cycle):
                 seconds += one_pass[at * width : (at + 1) * width]
     if options.total is not None and options.total < sum(seconds):
         share = options.total / sum(seconds)
         seconds = [share * one for one in seconds]
-    return Pace(seconds, bounded=options.iterations is None, most=options.total)
+    bounded = options.iterations is None
+    return Pace(seconds, bounded=bounded, most=options.total, largest=largest)

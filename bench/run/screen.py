@@ -19,7 +19,7 @@ from bench.options.options import Options
 from bench.run.pace import Pace
 from busbar.process import output
 from busbar.terminal import make_lines_printable, open_console
-from busbar.units import format_count, format_duration
+from busbar.units import format_bytes, format_count, format_duration
 from collectives.execution.world import Json, World
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Screen:
                 print(f"{make_lines_printable(text)}\n", end="", file=sys.stderr, flush=True)
 
     def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
-        """Print the time limit of all ``rows`` placements, and begin to show progress.
+        """Print the time limit of all ``rows`` placements, and which are too large; show progress.
 
         ``endless``: rows are repeated for ever, so there is no total. A terminal gets a progress
         bar; a file or a launcher's pipe gets a line every few seconds.
@@ -82,6 +82,8 @@ class Screen:
         if pace.bounded and pace.total >= LONG_S and not endless:
             most = format_duration(pace.total) + " at most" + ("" if pace.most else LIMITS_ALL)
             self.note(f"busbar: {format_count(rows, 'row')} and placements, {most}")
+        if pace.largest is not None:
+            self.note(f"busbar: sizes above {format_bytes(pace.largest)} do not fit in memory")
         self._pace, self._of, self._endless = pace, rows, endless
         if sys.stderr is not None and sys.stderr.isatty():
             self._bar(rows)

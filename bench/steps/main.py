@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from bench.launch.control_socket import ControlSocket
 from bench.run.memory import SHARE, free_memory
@@ -38,6 +38,7 @@ class StepCommand(StepOptions, Command):
         "Run under mpirun, or with --ranks N to have the launcher started for you. See"
         " docs/steps.md."
     )
+    ELSEWHERE: ClassVar = dict.fromkeys(("runs", "min-runs", "max-runs"), "-n")
     line: ControlSocket = field(default_factory=ControlSocket, compare=False)
 
     def run(self) -> int:

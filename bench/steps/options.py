@@ -109,8 +109,8 @@ class StepOptions(RunOptions):
     seed: int = option("--seed N  seed of all random numbers", 0, at_least(0, "as seed"))
 
     update: str = option(
-        "--update NAMES  names joined by commas (--update list), such as ring, sharded_ps, library,"
-        " auto",
+        "-A --update NAMES  names joined by commas (--update list), such as ring, sharded_ps,"
+        " library, auto",
         "ring,library",
         title="the update",
     )

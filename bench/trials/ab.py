@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from random import Random
 from secrets import randbelow
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,14 @@ from busbar.options import Self, option, switch
 from busbar.start import python
 from busbar.tables import render_lines
 from busbar.terminal import print_note
-from busbar.units import format_count, format_duration, format_seconds, format_size
+from busbar.units import (
+    format_change,
+    format_change_interval,
+    format_count,
+    format_duration,
+    format_seconds,
+    format_size,
+)
 from reports.analysis.compare import samples
 from reports.analysis.expect import parse_share
 from reports.readers.reading import read
@@ -47,6 +54,8 @@ from reports.statistics.inference import launch_center, within_run
 from reports.statistics.sequential import always_interval
 
 _BENCH = "bench."
+_FORM = "write -- A… -- B…, as in -- allreduce -A ring -- allreduce -A ps"
+_COMPARES = "the rows that a benchmark prints are compared, not the time that a command takes"
 
 
 class Side(NamedTuple):
@@ -78,8 +87,7 @@ def side(name: str, words: Sequence[str]) -> Side:
     that start several launches.
     """
     if not words:
-        example = "-- allreduce … -- allreduce …"
-        raise Unsupported(f"no command {name}; write -- A -- B, as in {example}")
+        raise Unsupported(f"no command {name}; {_FORM}")
     if words[0] in names():
         options = parse(words[1:], words[0])
         if options.launches > 1 or options.rank_counts:
@@ -150,7 +158,11 @@ def launch(one: Side, file: Path, turn: LaunchTurn | None = None) -> Sequence[Me
     try:
         return read(file).rows
     except ReportError as error:
-        raise LaunchFailed(f"{one.name} gave nothing to compare: {error}") from None
+        why = str(error).removeprefix(f"{file}: ")
+        if not one.ours:
+            why = why if file.stat().st_size else "it printed nothing"
+            why += f"; {_COMPARES}"
+        raise LaunchFailed(f"{one.name} gave nothing to compare: {why}") from None
 
 
 #: Fields that identify a row on both sides. If each side has a single value and these differ, that
@@ -280,8 +292,8 @@ class PairedRows:
             f"{shown}{place}".strip(),
             format_seconds(launch_center([[t] for t in pair.a])),
             format_seconds(launch_center([[t] for t in pair.b])),
-            _change(pair.ratio) + "%",
-            "" if bounds is None else " ".join(map(_change, bounds)),
+            format_change(pair.ratio),
+            "" if bounds is None else format_change_interval(*bounds),
             str(len(pair.a)),
             word,
         )
@@ -293,16 +305,11 @@ def _place(one: tuple[Pair, str]) -> tuple[object, ...]:
     return row.collective, row.algorithm, row.transport, row.placement, row.size or 0
 
 
-def _change(ratio: float) -> str:
-    """A ratio as a change in per cent."""
-    change = 100 * (ratio - 1)
-    return f"{change:+.1f}" if abs(change) < 1000 else f"{change:+.0e}"
-
-
 class AbCommand(Command):
-    """Interleave two commands, in random order, until every row is decided or the time is up.
+    """Interleave two benchmarks, in random order, until every row is decided or the time is up.
 
-    It says whether B is slower or faster than A. Two algorithms (-A) of one benchmark take turns
+    It says whether B is slower or faster than A, row by row. The rows that a benchmark prints are
+    compared, not the time that a command takes. Two algorithms (-A) of one benchmark take turns
     within each launch.
     """
 
@@ -313,6 +320,11 @@ class AbCommand(Command):
         " writes our records or prints a log that reports read, such as that of another build. See"
         " docs/measuring-compare.md."
     )
+
+    ELSEWHERE: ClassVar = {
+        **dict.fromkeys(("runs", "max-runs"), "--most"),
+        **dict.fromkeys(("export-json", "export-csv", "export-markdown"), "--out DIR"),
+    }
 
     commands: tuple[tuple[str, ...], ...] = ()
     budget: float = option(
@@ -338,12 +350,15 @@ class AbCommand(Command):
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
         """Parse the options before the first ``--``, and the commands after each ``--``."""
         own, *commands = _parts(argv)
+        _, left = parser.parse_known_args(own)
+        if left and not left[0].startswith("-"):
+            raise Unsupported(f"{left[0][:80]!r} does not follow --; {_FORM}; {_COMPARES}")
         return super().parse(own, parser, commands=tuple(map(tuple, commands)), **more)
 
     def run(self) -> int:
         """Return 0, or the status of a launch that failed (1 for a foreign command)."""
         if len(self.commands) != 2:
-            raise Unsupported("two commands are needed; write -- A… -- B…")
+            raise Unsupported(f"two commands are needed; {_FORM}")
         if launched() is not None:
             raise Unsupported("bench.ab starts launches of its own; run it without mpirun")
         a, b = (side(name, words) for name, words in zip("AB", self.commands, strict=True))

@@ -157,7 +157,7 @@ def collect(rows: Iterable[Measurement], placement: str) -> Series:
             continue
         per_node = row.run.environment.get("ranks_per_node")
         nodes = len(per_node) if isinstance(per_node, list) and per_node else 1
-        crowded = None if row.ranks_per_core is None else row.oversubscribed
+        crowded = None if row.ranks_per_core is None else row.ranks_per_core > 1
         key = Key(row.collective, row.ranks, nodes, row.dtype, crowded)
         times = series.setdefault(key, {}).setdefault(row.size, {})
         times.setdefault(candidate(row), []).append(row)

@@ -30,7 +30,7 @@ _ALONE = (
 _NEAR = 1.1  # ratios that differ by less are near to each other
 _NAMED = 3  # sizes, or algorithms, that a line names one by one
 _WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cannot tell"
-HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
+HEADS = ("sizes", "algorithm", "first, last", "next takes (95 %)", "library takes")
 
 
 def answers(rows: Sequence[Measurement], *, each_size: bool = False) -> dict[str, list[Stretch]]:
@@ -101,9 +101,7 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
     """
     from reports.analysis.cautions import too_disturbed  # not before the first row
 
-    sentences = {
-        what: sentence(ranges) or _fastest(ranges) for what, ranges in answers(rows).items()
-    }
+    sentences = {what: sentence(ranges) for what, ranges in answers(rows).items()}
     if not sentences:
         single = [too_disturbed(rows), best_figure(rows)]
         return list(filter(None, [reason] if (reason := alone(rows)) else single))
@@ -136,26 +134,52 @@ def best_figure(rows: Sequence[Measurement]) -> str:
     return f"{words}{name and f': {name}'} at {format_size(best.nbytes)}"
 
 
-def _most(ranges: Sequence[Stretch]) -> tuple[Stretch, str]:
-    """The range with the most sizes, and these sizes in words."""
-    best = max(ranges, key=lambda one: len(one.won))
-    first, last = map(format_size, best.sizes)
-    return best, f"at {first}" if first == last else f"from {first} to {last}"
+def _at(sizes: tuple[int, int]) -> str:
+    """A range of sizes in words: ``at 4K``, or ``from 4K to 1M``."""
+    first, last = map(format_size, sizes)
+    return f"at {first}" if first == last else f"from {first} to {last}"
 
 
-def _fastest(ranges: Sequence[Stretch]) -> str:
-    best, at = _most(ranges)
-    return f"{best.name} {'was' if best.sure else 'may be'} the fastest {at}"
+def _elsewhere(others: Sequence[Stretch]) -> str:
+    """Which algorithm was the fastest in the ranges without a ratio, as a sentence's last clauses.
+
+    Sizes at which that is not certain come last.
+    """
+    named = [
+        f"{one.name} {_at(one.sizes) if one.sure else _where(sure)}"
+        for one in others
+        if (sure := [w for w in one.won if w.sure])
+    ]
+    if len(named) > _NAMED:
+        sure = [w for one in others for w in one.won if w.sure]
+        named = [f"{' or '.join(sorted({w.name for w in sure}))} {_where(sure)}"]
+    doubtful = [w for one in others for w in one.won if not w.sure]
+    clauses = f"; the fastest was {', '.join(named)}" if named else ""
+    return clauses + (
+        f"; {_CANNOT_TELL} which was the fastest {_where(doubtful)}" if doubtful else ""
+    )
 
 
 def sentence(ranges: Sequence[Stretch]) -> str:
-    """How many times as fast as the library, or as the next algorithm, the best one was, in words.
+    """The fastest algorithm of all sizes in words, with its ratio where it wins the most sizes.
 
-    The best one is the one that wins the most sizes. Sizes at which it may be no faster are told
-    from those at which it surely is faster. Empty if no single other algorithm was measured at all
-    of these sizes.
+    The ratio is to the library, or to the next algorithm. If no single other algorithm was measured
+    at all of these sizes, there is none. Clauses for the other ranges follow.
     """
-    best, at = _most(ranges)
+    best = max(ranges, key=lambda one: len(one.won))
+    first = _ratio(best) or (
+        f"{best.name} {'was' if best.sure else 'may be'} the fastest {_at(best.sizes)}"
+    )
+    return first + _elsewhere([one for one in ranges if one is not best])
+
+
+def _ratio(best: Stretch) -> str:
+    """How many times as fast as the library, or as the next algorithm, an algorithm was, in words.
+
+    Sizes at which it may be no faster are told from those at which it surely is faster. Empty if no
+    single other algorithm was measured at all of these sizes.
+    """
+    at = _at(best.sizes)
     if all(w.library is not None for w in best.won):
         other = LIBRARY
         ratios = [(w.library, w.library_low, w.library_high) for w in best.won]
@@ -199,7 +223,8 @@ def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
     """How many times as long a parameter server took as a ring, a sentence for each rank count.
 
     For all-reduce at the largest size that both have, with the ratio of the bytes through their
-    busiest ports by the textbook. If the two ratios disagree, the sentence gives a possible reason.
+    busiest ports by the textbook. On one host, which has no ports, or if the two ratios disagree,
+    the sentence says why times need not follow these bytes.
     Without a ring, the sharded parameter server is compared instead. Rows whose work ranks shared
     are left out: their times need not follow the bytes of the algorithm.
     """
@@ -257,9 +282,11 @@ def _port_sentence(
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
     agree = first <= by_port <= last and not took.startswith(_CANNOT_TELL)
     why, whose = what_is_shared([*sides[0], *sides[1]])
-    if agree or not why:
+    on_one_host = all(nodes_of(r) == 1 for side in sides for r in side)
+    if not why or (agree and not on_one_host):
         return [text]
-    return [f"{text}; {why}: {whose[0].lower()}{whose[1:]}"]
+    text += f"; {why}: {whose[0].lower()}{whose[1:]}"
+    return [text + "; busbar cluster law emulates hosts with ports" * on_one_host]
 
 
 def _sizes(one: Stretch) -> str:
@@ -276,7 +303,7 @@ def _figures(won: Sequence[Winner]) -> str:
     ends = [_figure_of(w) for w in (won[0], won[-1])]
     if ends[0] == ends[1]:
         return ends[0]
-    return f"{ends[0].removesuffix(ends[1][ends[1].rindex(' ') :])} - {ends[1]}"
+    return f"{ends[0].removesuffix(ends[1][ends[1].rindex(' ') :])}, {ends[1]}"
 
 
 def _figure_of(winner: Winner) -> str:

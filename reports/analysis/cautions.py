@@ -11,8 +11,8 @@ from typing import TypeVar
 from busbar.counters import MUCH, SHORTEST_S, taken
 from busbar.units import agreeing, format_count, format_part, format_size
 from reports.analysis.winners import is_disturbed, mostly_disturbed, tells_others
-from reports.records.cores import is_emulated, marked, per_core_text
-from reports.records.measurement import LIBRARY, Measurement, level_of
+from reports.records.cores import crowding, marked
+from reports.records.measurement import Measurement, is_emulated, launch_of
 from reports.records.metrics import TESTS, named
 from reports.statistics.quantities import BEYOND_LIMIT, limit_text, of_limit
 from reports.statistics.stability import FEWEST, MOST_CV, Kind, Unstable, unstable
@@ -42,8 +42,7 @@ _FEW = f"have fewer than {FEWEST} iterations: no interval is known"
 _VARY = f"vary by more than {100 * MOST_CV:.0f} % (cv) from iteration to iteration"
 _MATTERS = 0.05  # of a median: above the 2 % that measuring aims at, and above day-to-day changes
 _MOVED = f"may be off by more than {100 * _MATTERS:.0f} %"
-_POLLS = "MPICH waits without giving up its core"
-_IN_BRIEF = (_FEW, _MOVED, _POLLS)
+_IN_BRIEF = (_FEW, _MOVED)
 # Causes first: drift causes autocorrelation; drift, autocorrelation and two modes widen intervals.
 _SHORT: Mapping[Kind, str] = {
     "warm-up": "warm-up not over",
@@ -237,8 +236,8 @@ def disturbance(rows: Sequence[Measurement]) -> str:
 def _causes(timed: Sequence[Measurement], programs: bool = True) -> str:
     """`disturbance` of rows with times; ``programs``: also of other programs."""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
-    crowding = per_core_text([r.ranks_per_core for r in timed])
-    causes = [f"ranks share cores ({crowding})"] * bool(crowding)
+    crowded = crowding(timed)
+    causes = [f"ranks share cores ({crowded})"] * bool(crowded)
     if shares and programs:
         remedy = "" if any(r.step for r in timed) else " (try --wait-quiet 10m)"
         causes.append(f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}{remedy}")
@@ -246,13 +245,21 @@ def _causes(timed: Sequence[Measurement], programs: bool = True) -> str:
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:
-    """What the iterations of a run show that matters for its medians: at most three lines.
+    """What the iterations of a run show that matters for its medians: at most two lines.
 
     A row counts if its median may be off by more than 5 % (`Unstable.shift`), or if that is unknown
-    (fewer than 6 iterations). A run prints these lines at its end; `warnings_of` has them too.
-    Back-to-back rows (``loop``) are left out: they have one mean, which cannot be judged.
+    (fewer than 6 iterations). A run prints these lines at its end; `warnings_of` has them too. Left
+    out are back-to-back rows (``loop``), which have one mean, and rows of several launches, whose
+    interval is that of their launches' medians. A run that is `too_disturbed` is to be repeated
+    anyway, with the remedy that stands there.
     """
-    timed = [r for r in rows if r.times_s and r.timing != "loop"]
+    timed = [
+        r
+        for r in rows
+        if r.times_s and r.timing != "loop" and not r.launches_s and launch_of(r.run) is None
+    ]
+    if too_disturbed(rows):
+        return []
     looked_at = _looked_at(timed)
     judged = [(row, unstable(row.times_s)) for row in looked_at]
     few = [row for row, reasons in judged if any(one.kind == "few" for one in reasons)]
@@ -265,7 +272,7 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
         row, worst = max(moved, key=lambda pair: pair[1].shift)
         head = f"{_of_judged(len(moved), *every, _MOVED)}; raise {limiting([r for r, _ in moved])}"
         lines.append(f"{head} ({causes}; worst: {named(row)}, {worst.text})")
-    return lines + _polling(rows)
+    return lines
 
 
 def limiting(rows: Sequence[Measurement]) -> str:
@@ -284,18 +291,6 @@ def _limits(row: Measurement) -> Sequence[str]:
         return ["-n", "--budget"]
     total = "--total" in str(row.run.environment.get("options", "")).split()
     return ["--budget", "--total"] if total else ["--budget"]
-
-
-def _polling(rows: Sequence[Measurement]) -> list[str]:
-    """A line if MPICH's own collectives waited without giving up cores that others used."""
-    mine = [r for r in rows if r.algorithm == LIBRARY and "MPICH" in r.run.library]
-    beside = sum(is_disturbed(r, MUCH) and level_of(r) not in ("", "multiple") for r in mine)
-    if not beside:
-        return []
-    return [
-        f"{format_part(beside, len(mine), 'row', 'of library ran')} beside other programs, and"
-        f" {_POLLS}: try --mpi-threads multiple"
-    ]
 
 
 def is_in_brief(text: str) -> bool:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from busbar.arguments import unknown
 from busbar.errors import ReportError
 from busbar.units import agreeing, format_count, format_part
-from reports.records.cores import per_core_text
+from reports.records.cores import crowding
 from reports.records.measurement import LIBRARY, Measurement, flat, grouped, level_of
 from reports.records.metrics import Metric, metric_of
 from reports.records.table import launch_name
@@ -547,9 +547,7 @@ def _shared(
     crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]
     crowded = [(a, b) for a, b in crowded if a.oversubscribed != b.oversubscribed]
     if crowded:
-        sides = (
-            per_core_text([r.ranks_per_core for r in side]) for side in zip(*crowded, strict=True)
-        )
+        sides = (crowding(side) for side in zip(*crowded, strict=True))
         what = format_part(len(crowded), len(pairs), "row", "are oversubscribed on one side only:")
         differing.append(Difference("cores", what, *(text or "a core a rank" for text in sides)))
     worked = [(a, b) for a, b in pairs if a.worksharing != b.worksharing]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from busbar import units
 from busbar.errors import MissingLibrary, ReportError
 from busbar.files import read
+from busbar.terminal import shorten
 from busbar.units import format_seconds, format_size
 from reports.readers import names
 from reports.records.measurement import Measurement
@@ -474,5 +475,4 @@ def _parsed_node(path: Path, node: Node, reader: Callable[[str], T]) -> T:
         return reader(text)
     except ReportError as error:
         why = str(error).removeprefix("--expect ")
-        cut = f"{why[:_MOST_SAID]}…" if len(why) > _MOST_SAID else why
-        raise ReportError(f"{_place(path, node)}: {cut}") from None
+        raise ReportError(f"{_place(path, node)}: {shorten(why, _MOST_SAID)}") from None

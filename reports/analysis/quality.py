@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from busbar.units import agreeing, format_count
 from reports.analysis.compare import CANNOT_TELL, UNTESTED, VERDICTS
-from reports.records.measurement import LIBRARY, Measurement, Run, grouped, listed
+from reports.records.measurement import LIBRARY, Measurement, Run, grouped, is_emulated, listed
 from reports.records.metrics import is_measured
 from reports.statistics.stability import FEWEST
 
@@ -136,12 +136,16 @@ def _left_out(f: _Facts) -> Verdict:
     skipped = sum(bool(r.skipped) for r in f.rows)
     rows = f"{format_count(skipped, 'row')} {agreeing(skipped, 'were')}"
     text = f"{rows} skipped, each with its reason" if skipped else "no row was skipped"
+    if any(is_emulated(run.environment) for run in f.runs):
+        return _KEPT, f"{text}; emulated hosts share the CPUs of one machine"
     return _KEPT, f"{text}; every CPU had a rank"
 
 
 def _unused(run: Run) -> str:
     """Which part of the machine a run left idle without a recorded reason; empty if none."""
     environment = run.environment
+    if is_emulated(environment):
+        return ""  # each host sees all CPUs of the machine
     ranks, cpus = listed(environment.get("ranks_per_node")), environment.get("cpus")
     mapping = environment.get("mapping")
     if isinstance(mapping, dict) and any(listed(mapping.get("gpu"))):

@@ -27,8 +27,8 @@ from busbar.units import format_count, format_size, format_size_argument
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.cost import cost
 from reports.analysis.compare import samples
-from reports.records.cores import is_emulated, per_core_text
-from reports.records.measurement import Measurement, grouped, listed
+from reports.records.cores import crowding
+from reports.records.measurement import Measurement, grouped, is_emulated, listed
 from reports.statistics.inference import Samples, drawn_medians
 
 #: Bytes through the busiest port in units of n by the textbook, as functions of P.
@@ -198,11 +198,8 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
 
 
 def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
-    """Why times need not follow the bytes of a port: (reason, explanation); empty if unknown.
-
-    Emulated hosts share cores, too, but the rates of their ports are chosen to be the limit.
-    """
-    crowded = [r for r in rows if r.oversubscribed and not is_emulated(r.run.environment)]
+    """Why times need not follow the bytes of a port: (reason, explanation); empty if unknown."""
+    crowded = [r for r in rows if r.oversubscribed]
     nodes = max((nodes_of(r) for r in rows), default=1)
     if crowded and nodes == 1:
         most = max(crowded, key=lambda r: (r.ranks_per_core or 0.0, r.ranks or 0))
@@ -212,7 +209,7 @@ def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
         return f"{most.ranks} ranks share {shared}", whose
     if crowded:
         whose = "All work of a node shares its cores, whatever port it belongs to"
-        return per_core_text([r.ranks_per_core for r in crowded]), whose
+        return crowding(crowded), whose
     if nodes == 1:
         whose = "All bytes share that host's memory, whatever port they belong to"
         return "all ranks are on one host", whose

@@ -20,5 +20,5 @@ TABLE = CommandTable(
         "model": "predictions:ModelCommand",
         "accuracy": "predictions:AccuracyCommand",
     },
-    elsewhere={"export": "import RUN --out FILE.csv"},
+    elsewhere={"diff": "compare", "export": "import RUN --out FILE.csv"},
 )

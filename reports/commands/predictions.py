@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from busbar.errors import ReportError
 from busbar.options import option
 from busbar.units import format_count, format_ranks, parse_ranks, parse_size, sweep_sizes
 from reports.commands.output import RunOptions, console, note, print_table, read_noting, rows_of
-from reports.records.measurement import LIBRARY, Measurement
+from reports.records.measurement import LIBRARY, Measurement, is_emulated
 
 if TYPE_CHECKING:
     from busbar.tables import Column, RenderedTable
@@ -60,7 +61,9 @@ class ModelCommand(RunOptions, Command):
         predict, notes = open_machine(self.fit, assume=not rows)
         comparison = compare(rows, ranks, sizes, predict)
         terminal = console()
-        for shown in (*_tables(comparison, terminal.width), *_growths(comparison, terminal.width)):
+        emulated = any(is_emulated(row.run.environment) for row in rows)
+        shown_tables = _tables(comparison, terminal.width)
+        for shown in (*shown_tables, *_growths(comparison, terminal.width, emulated)):
             print_table(terminal, shown)
         if comparison.verdict:
             print(fill(str(comparison.verdict), max(40, terminal.width)))
@@ -103,8 +106,11 @@ def _tables(comparison: LawComparison, width: int) -> list[RenderedTable]:
     return tables
 
 
-def _growths(comparison: LawComparison, width: int) -> list[RenderedTable]:
-    """A table of the growth of time with P, as exponents, by algorithm and size."""
+def _growths(comparison: LawComparison, width: int, emulated: bool) -> list[RenderedTable]:
+    """A table of the growth of time with P, as exponents, by algorithm and size.
+
+    ``emulated``: some rows are of emulated hosts.
+    """
     from busbar.tables import render_rich
     from busbar.units import format_size
 
@@ -125,7 +131,19 @@ def _growths(comparison: LawComparison, width: int) -> list[RenderedTable]:
         ("all links", "right", [f"P^{g.links:.2f}" for g in growths]),
     ]
     heading = "growth with the number of ranks P: of time as measured, of bytes by the law"
-    return [render_rich(heading, columns, width, ("ranks",))]
+    shown = render_rich(heading, columns, width, ("ranks",))
+    legend = _EXPONENT + _BURST * emulated
+    return [replace(shown, footnote=fill(legend, max(40, width)))]
+
+
+_EXPONENT = (
+    "P^e: the slope of log time, or of log bytes, over log P. 2N(P-1) grows faster than P where P"
+    " is small: from 2 to 4 ranks P-1 grows 3 times, and log 3 / log 2 = 1.58."
+)
+_BURST = (
+    " GB/s above the rate of an emulated port: after a pause a port passes some bytes at once (a"
+    " burst), which counts most in small messages."
+)
 
 
 class AccuracyCommand(RunOptions, Command):

@@ -17,7 +17,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from busbar.errors import StoreError
-from busbar.files import Claim, GrowingFile, check, replace, special
+from busbar.files import Claim, GrowingFile, check, reason, replace, special
 from reports.exports.formats import CsvLines, nccl_json, to_object
 from reports.readers.codec import Writer, to_json
 from reports.records.measurement import Measurement
@@ -190,7 +190,7 @@ class Directory:
                 raise StoreError(f"{path}: has files, and no run; name a new folder: {path}/run/")
             self._number = self._claimed()
         except OSError as error:
-            raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+            raise StoreError(f"{path}: cannot be written: {reason(path, error)}") from None
         self._records = Appended(self._named(RECORDS), lambda: Writer(running=True))
         self._said: list[str] = []
         self._output = _growing(self._named(OUTPUT), self._printed)
@@ -250,7 +250,7 @@ def _growing(path: Path, whole: Callable[[], bytes]) -> GrowingFile:
     try:
         return GrowingFile(path, whole)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+        raise StoreError(f"{path}: cannot be written: {reason(path, error)}") from None
 
 
 def _parquet(path: Path, earlier: Earlier) -> Sink:

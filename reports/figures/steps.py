@@ -24,6 +24,8 @@ _FAMILIES = ("k-sync", "k-batch-sync", "k-async", "k-batch-async")
 _DASHES = ("-", "--", ":", "-.")
 #: Values that differ by more than this factor are drawn logarithmically.
 _WIDE = 8
+# Of K, between all-reduces, which all are at K = P.
+_ASIDE = 0.08
 _COMPUTE, _EXPOSED = "#0072B2", "#D55E00"
 _MOST = 40
 _Steps = list[tuple[Measurement, StepFigures]]
@@ -67,20 +69,33 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
             # Dashes alternate, so that both of two identical formulas are visible.
             dashes = (1.5 * place, (1.5, 4.5))
             x, y = zip(*known, strict=True)
-            axes.plot(x, y, linestyle=dashes, color=COLOURS[place], label=label, lw=2)
+            # A line of one point is not seen.
+            mark = "_" if len(x) == 1 else ""
+            style = {"color": COLOURS[place], "marker": mark}
+            axes.plot(x, y, linestyle=dashes, label=label, lw=2, ms=12, **style)
     others = [one for one in group if one.family is None]
     for n, one in enumerate(others):
         place = (len(_FAMILIES) + n) % len(COLOURS)
         style = {"color": COLOURS[place], "marker": MARKERS[place % len(MARKERS)]}
-        _measured(axes, [one], one.name, style | {"linestyle": "none"})
-    axes.set_xticks(sorted({one.k for one in group}))
+        aside = min(_ASIDE, 0.8 / len(others)) * (n - (len(others) - 1) / 2)
+        _measured(axes, [one], one.name, style | {"linestyle": "none"}, aside)
+    counts = sorted({one.k for one in group})
+    axes.set_xticks(counts)
+    axes.set_xlim(counts[0] - 0.5, counts[-1] + 0.5)
     _scale(axes, [one.step.value for one in group])
     axes.set_xlabel("K, gradients of an update")
     axes.set_ylabel("time per update (ms)")
     axes.legend(**LEGEND)
 
 
-def _measured(axes: Axes, own: Sequence[StepSummary], label: str, style: dict[str, Any]) -> None:
+def _measured(
+    axes: Axes,
+    own: Sequence[StepSummary],
+    label: str,
+    style: dict[str, Any],
+    aside: float = 0.0,
+) -> None:
+    """Draw measured times with their intervals, ``aside`` of their K so that none hides another."""
     if own:
         errors = [
             (one.step.value - low, high - one.step.value)
@@ -88,7 +103,7 @@ def _measured(axes: Axes, own: Sequence[StepSummary], label: str, style: dict[st
             for low, high in [one.step.ends or (one.step.value, one.step.value)]
         ]
         axes.errorbar(
-            [one.k for one in own],
+            [one.k + aside for one in own],
             [1e3 * one.step.value for one in own],
             yerr=[[1e3 * max(0.0, side) for side in sides] for sides in zip(*errors, strict=True)],
             label=label,
@@ -176,7 +191,8 @@ def _stacked(axes: Axes, group: _Steps) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * wide)
     axes.set_xlabel("step (ms)")
-    axes.legend(**LEGEND)
+    # Beside the axes: inside, it would hide bars, which may be as wide as the axes.
+    axes.legend(**LEGEND, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _efficiency(axes: Axes, group: _Steps) -> None:

@@ -110,7 +110,7 @@ def _stretches(what: str, ranges: Sequence[Stretch]) -> str:
     changes = crossovers(ranges)
     note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
     note += "".join(f"<p>{text(meaning)}.</p>" for meaning in unsure(ranges))
-    note += f"<p>{text(words)}.</p>" if (words := sentence(ranges)) else ""
+    note += f"<p>{text(sentence(ranges))}.</p>"
     heads, lines = stretch_table(ranges)
     # Long names may be broken behind ``_``, for narrow screens.
     cells = ([text(word).replace("_", "_<wbr>") for word in line] for line in lines)

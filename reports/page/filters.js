@@ -23,7 +23,7 @@ function checkbox(label, checked, change, mark) {
 }
 
 function startChoices() {
-  const first = data.series[0].collective, known = data.of.map((s, n) => [data.series[s], data.perCore[n] > 1]).filter(([s]) => s.collective === first && s.ranks !== null);
+  const first = data.series[0].collective, known = data.of.map((s, n) => [data.series[s], data.crowded[n]]).filter(([s]) => s.collective === first && s.ranks !== null);
   const own = known.filter(([, crowded]) => !crowded), ranked = (own.length ? own : known).map(([s]) => s.ranks);
   for (const name of varying) {
     const values = distinct(data.series.map(s => s[name])).sort(ascending);

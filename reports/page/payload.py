@@ -111,6 +111,7 @@ def payload(rows: Sequence[Measurement], limit: float | None = None) -> dict[str
         "of": [numbers[key] for key in keys],
         "size": sizes,
         **columns,
+        "crowded": [r.oversubscribed for r in rows],
         "library": [_short(ratio) for ratio in library],
         "bound": [_short(bound_of(r, limit)) for r in rows],
         "spark": [draw_sparkline(r.times_s, 12) if len(r.times_s) > 1 else "" for r in rows],

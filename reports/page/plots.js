@@ -174,6 +174,8 @@ function boundLines(rows, asTime) {
     const name = found.size > 1 ? plain(`limit: ${key}`) : 'limit', first = key === [...found.keys()][0];
     return {
       ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), legendgroup: BOUNDS,
+      // A bound between two gaps is a point, which no line shows.
+      mode: 'lines+markers', marker: { color: style('--quiet'), symbol: 'line-ew-open', size: 8 },
       name: found.size > 1 ? `${found.size} limits` : name, showlegend: first,
       hovertext: pairs.map(([size, value]) =>
         value === null ? '' : `${name}<br>${sizeText(size)}: ${show(value)}`),

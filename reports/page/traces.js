@@ -71,7 +71,7 @@ function lines(rows, without = [], key = n => n) {
 }
 
 // Whether ranks shared cores in a point's rows; its mark is hollow then.
-const crowded = p => p.rows.some(n => data.perCore[n] > 1);
+const crowded = p => p.rows.some(n => data.crowded[n]);
 
 const DIM = 0.35;
 function scatter(line, found, hover) {
@@ -119,7 +119,7 @@ const hoverOf = (p, what) => {
     single && data.time[n] !== null ? `time ${seconds(data.time[n])}${interval && ` (95 %: ${interval})`}` : '',
     single && data.busbw[n] !== null ? `busbw ${rate(data.busbw[n])} GB/s` : '',
     single && data.n[n] !== null ? `${data.n[n]} iterations` : '',
-    data.perCore[n] > 1 ? `oversubscribed: ${digits(data.perCore[n])} ranks per core` : '',
+    data.crowded[n] ? `oversubscribed: ${digits(data.perCore[n])} ranks per core` : '',
     single ? '' : `median of ${p.rows.length} rows${p.thinned ? ', neighbouring sizes' : ''}`,
   ].filter(Boolean).join('<br>');
 };

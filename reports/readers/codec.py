@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.files import decoded
+from busbar.terminal import shorten
 from reports.readers import upgrade
 from reports.readers.own_exports import MAGIC
 from reports.readers.printable import printable_values
@@ -437,7 +438,7 @@ def _parsed(line: bytes) -> Any:
         try:
             return json.loads(decoded(line), parse_constant=lambda name: None)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"no JSON ({str(error)[:60]})") from None
+            raise ValueError(f"no JSON ({shorten(str(error), 80)})") from None
 
 
 def _times(fields: Mapping[str, Sequence[Any]]) -> NDArray[np.float64]:

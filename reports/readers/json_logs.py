@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Literal, NamedTuple
 
+from busbar.terminal import shorten
 from reports.readers import names
 from reports.readers.gathered import Gathered, agreed, contradiction, micros
 from reports.records.measurement import Measurement, Reading, Run
@@ -212,7 +213,7 @@ def read_nccl(source: str, document: Mapping[str, Any]) -> Reading:
     if differ:
         gathered.note(0, f"the log says: Bitwise mismatches : {differ}")
     for error in filter(None, map(_text, _list(document.get("errors")))):
-        gathered.note(0, f"the log says: error: {error[:200]}")
+        gathered.note(0, f"the log says: error: {shorten(error, 200)}")
     return gathered.close()
 
 

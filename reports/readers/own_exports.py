@@ -19,7 +19,7 @@ import numpy as np
 
 from busbar.errors import MissingLibrary, ReportError
 from busbar.tables import unescape_cell
-from busbar.terminal import make_printable
+from busbar.terminal import make_printable, shorten
 from reports.readers.gathered import Gathered
 from reports.readers.upgrade import shared_work
 from reports.records.measurement import FORMAT, Measurement, Reading, Run
@@ -165,7 +165,7 @@ def read_parquet(source: str, data: bytes) -> Measurements:
         pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError,
         OverflowError, RecursionError,
     ) as error:  # fmt: skip
-        why = make_printable(str(error)[:80])
+        why = make_printable(shorten(str(error), 80))
         text = f"{source}: no Parquet file that Busbar wrote, or damaged ({why})"
         raise ReportError(text) from None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from busbar.terminal import make_printable
+from busbar.terminal import make_printable, shorten
 from reports.records.measurement import Measurement, Note, Reading, Run
 from reports.records.table import Coded, Measurements, of_kind
 
@@ -19,7 +19,13 @@ _LONGEST_NOTE = 400
 def cleaned(reading: Reading) -> Reading:
     """The same reading with printable texts only in rows, runs and notes."""
     notes = [
-        Note(make_printable(n.source), n.line, _cut(make_printable(n.text)), n.broken, n.inferred)
+        Note(
+            make_printable(n.source),
+            n.line,
+            shorten(make_printable(n.text), _LONGEST_NOTE),
+            n.broken,
+            n.inferred,
+        )
         for n in reading.notes
     ]
     if isinstance(reading.rows, Measurements):
@@ -27,10 +33,6 @@ def cleaned(reading: Reading) -> Reading:
         return Reading(Measurements(columns, reading.rows.times), notes)
     runs = {id(row.run): _run(row.run) for row in reading.rows}
     return Reading([_row(row, runs[id(row.run)]) for row in reading.rows], notes)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_NOTE else f"{text[:_LONGEST_NOTE]}…"
 
 
 def _column(column: Any) -> Any:

@@ -6,25 +6,26 @@ A logical CPU counts as a core, because a rank waits for a logical CPU.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from busbar.cpulist import members
 from busbar.units import format_count
-from reports.records.measurement import WORKSHARING, GpuSample, Measurement, listed
+from reports.records.measurement import WORKSHARING, GpuSample, Measurement, is_emulated, listed
 
 #: The meaning of the asterisk of `marked`.
 SHARED = "*: work of one rank may have been another's, so the time need not be the algorithm's"
 
-# What `busbar cluster` gives to all launchers (`bench.cluster.launchers.variables`).
-_SHELL_VARIABLE, _CLUSTER_SHELL = "PRTE_MCA_plm_ssh_agent", "/run/enter"
-
 
 class Load(NamedTuple):
-    """A number of ranks that share a number of cores."""
+    """A number of ranks that share a number of cores.
+
+    ``emulated``: the ranks are on hosts of `busbar cluster`.
+    """
 
     ranks: int
     cores: int
+    emulated: bool = False
 
     @property
     def per_core(self) -> float:
@@ -41,6 +42,9 @@ class Load(NamedTuple):
             else f"{self.ranks} of {format_count(every, 'rank')}"
         )
         cores = format_count(self.cores, "core")
+        if self.emulated:
+            says = "busbar cluster says whether ports or cores were the limit"
+            return f"{whom} on emulated hosts share {cores}: {says}"
         return f"{whom} share {cores}: times include ranks waiting for a core"
 
 
@@ -90,15 +94,14 @@ def of_environment(environment: Mapping[str, Any], ranks: int) -> float:
     return max(each, default=ranks) / count
 
 
-def is_emulated(environment: Mapping[str, Any]) -> bool:
-    """Whether a run was on hosts of `busbar cluster`, as its launchers' remote shell says."""
-    variables = environment.get("variables")
-    return isinstance(variables, Mapping) and variables.get(_SHELL_VARIABLE) == _CLUSTER_SHELL
+def crowding(rows: Iterable[Measurement]) -> str:
+    """`per_core_text` of rows, except those of emulated hosts (`Measurement.oversubscribed`)."""
+    return per_core_text([r.ranks_per_core for r in rows if not is_emulated(r.run.environment)])
 
 
 def oversubscription(rows: Sequence[Measurement]) -> str:
-    """``oversubscribed: 8 ranks per core``, or a range; empty if no rank shared a core."""
-    text = per_core_text([r.ranks_per_core for r in rows])
+    """``oversubscribed: 8 ranks per core``, or a range; empty if no rank waited for a core."""
+    text = crowding(rows)
     return f"oversubscribed: {text}" if text else ""
 
 

@@ -253,6 +253,16 @@ def launch_of(run: Run) -> tuple[int, int, int] | None:
     return numbers if all(type(one) is int for one in numbers) else None  # type: ignore[return-value]
 
 
+# What `busbar cluster` gives to all launchers (`bench.cluster.launchers.variables`).
+_SHELL_VARIABLE, _CLUSTER_SHELL = "PRTE_MCA_plm_ssh_agent", "/run/enter"
+
+
+def is_emulated(environment: Mapping[str, Any]) -> bool:
+    """Whether a run was on hosts of `busbar cluster`, as its launchers' remote shell says."""
+    variables = environment.get("variables")
+    return isinstance(variables, Mapping) and variables.get(_SHELL_VARIABLE) == _CLUSTER_SHELL
+
+
 class Measurement(Record, frozen=True, kw_only=True):
     """One row of a run, out of place or in place: its record, its run, and derived figures.
 
@@ -327,8 +337,12 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @property
     def oversubscribed(self) -> bool:
-        """True if ranks are known to have shared cores: times include waiting for a core."""
-        return (self.ranks_per_core or 0.0) > 1
+        """True if ranks are known to have shared cores: times include waiting for a core.
+
+        False on emulated hosts: they share cores, too, but the rates of their ports are chosen to
+        be the limit, and `busbar cluster` says during the run if they are not.
+        """
+        return (self.ranks_per_core or 0.0) > 1 and not is_emulated(self.run.environment)
 
 
 class Placements(NamedTuple):

@@ -11,13 +11,13 @@ from busbar.tables import WIDE, Column, RenderedTable, draw_trend, render_csv, r
 from busbar.units import (
     OPEN,
     format_change,
+    format_change_interval,
     format_count,
     format_digits,
     format_interval,
     format_p_value,
     format_part,
     format_size,
-    is_open,
 )
 from reports.analysis.cautions import command_of
 from reports.analysis.compare import CANNOT_TELL, IGNORED, WORDS, Comparison, Difference
@@ -214,12 +214,8 @@ def clocks(comparisons: Sequence[Comparison]) -> str:
 
 
 def bounds_text(c: Comparison) -> str:
-    """The interval of a change in per cent; empty if there is none, ``-`` if it is open."""
-    if c.bounds is None:
-        return ""
-    if is_open(*c.bounds):
-        return "-"
-    return " ".join(f"{100 * (end - 1):+.1f}" for end in c.bounds)
+    """The interval of a change in the change's unit; empty if there is none, ``-`` if open."""
+    return "" if c.bounds is None else format_change_interval(*c.bounds)
 
 
 _MOST_NAMED = 3

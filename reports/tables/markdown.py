@@ -81,7 +81,7 @@ def _answer(what: str, ranges: Sequence[Stretch]) -> str:
     columns = [(head, "left" if n else "right") for n, head in enumerate(heads)]
     changes = crossovers(ranges)
     notes = [f"\nCrossovers: {_cell(changes)}"] if changes else []
-    notes += [f"\n{_cell(text)}" for text in (*unsure(ranges), sentence(ranges)) if text]
+    notes += [f"\n{_cell(text)}" for text in (*unsure(ranges), sentence(ranges))]
     table = _table(columns, rows)
     return "\n".join([f"**The fastest of {_cell(what)}, by size**", "", *table, *notes, ""])
 

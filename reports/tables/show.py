@@ -21,7 +21,7 @@ from busbar.units import (
     format_size,
 )
 from reports.analysis.answer import best_figure
-from reports.analysis.cautions import limit_cell, warnings_of
+from reports.analysis.cautions import ABOVE_LIMIT, limit_cell, share_of_limit, warnings_of
 from reports.analysis.steps import StepFigures, figures, hidden_text, roles, share_text, workload
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.measurement import (
@@ -31,6 +31,7 @@ from reports.records.measurement import (
     Reading,
     Run,
     grouped,
+    is_emulated,
     launch_of,
     level_of,
 )
@@ -97,7 +98,8 @@ def heading(rows: Sequence[Measurement]) -> str:
     row = rows[0]
     words = [setting(replace_struct(row, collective=workload(row))), oversubscription([row])]
     if len(row.run.hosts) > 1:
-        words.append(f"{len(row.run.hosts)} nodes")
+        nodes = "emulated hosts" if is_emulated(row.run.environment) else "nodes"
+        words.append(f"{len(row.run.hosts)} {nodes}")
     words.append(row.run.library)
     words += sorted({f"MPI thread level {level}" for r in rows if (level := level_of(r))})
     rates = () if row.collective.startswith(STEP) else (BUSBW, *BESIDE)
@@ -243,6 +245,8 @@ def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Rendered
     shown = render_rich(heading(rows), columns, skipped=[r.skipped for r in rows])
     notes = [shown.footnote] if shown.footnote else []
     notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
+    if any(1 < (share_of_limit(r) or 0.0) <= ABOVE_LIMIT for r in rows):
+        notes.append(f"limit: 100 to {ABOVE_LIMIT:.0%} is the spread of two medians")
     servers = {step.update: step.servers or 0 for r in rows if (step := r.step) is not None}
     notes += filter(None, [roles(servers, rows[0].ranks or 1)])
     counts = sorted({len(r.launches_s) for r in rows if r.launches_s})

@@ -67,7 +67,7 @@ def test_a_group_may_be_called_as_alternatives_are() -> None:
     ("words", "says"),
     [
         ("--loud --silent", "not allowed with argument"),
-        ("-n x", "invalid int value: 'x'"),
+        ("-n x", "'x' is no whole number: iterations"),
         ("-n 100 --loud", "for a few iterations"),
         ("--lod", "did you mean --loud?; see p --help"),
     ],

@@ -15,8 +15,8 @@ from bench.cluster.launchers import variables
 from bench.run.environment import allowed
 from busbar.statistics import interval
 from reports.analysis.textbook import ALGORITHMS, VOLUMES, LawComparison, compare, grown, total
-from reports.records.cores import is_emulated
-from reports.records.measurement import Placements
+from reports.records.cores import Load
+from reports.records.measurement import Placements, is_emulated
 from tests.reports.runs import allreduce, changed, cli, rows, saved
 
 SIZE = 1 << 22
@@ -178,6 +178,34 @@ def test_ranks_per_core_explain_nothing_on_emulated_hosts() -> None:
         changed(one, known, ranks_per_core=2.0) for one in _results(by_links, ranks_per_core=2.0)
     ]
     assert _headline(results) == "Times do not grow by the law here"
+
+
+def test_emulated_hosts_are_not_warned_of_as_crowded(tmp_path: Path) -> None:
+    """Rule: ranks of emulated hosts share cores, and their ports are the limit. So neither a
+    heading, a warning nor the page calls them oversubscribed, and rule 2 has its reason.
+    """  # noqa: D205
+    known = {
+        "hosts": ["host0", "host1"], "variables": allowed(variables({})), "cpus": 8,
+        "ranks_per_node": [1, 1],
+    }  # fmt: skip
+    real = _results(by_links, counts=[2], ranks_per_core=2.0)
+    emulated = [changed(one, known, ranks_per_core=2.0) for one in real]
+    more = _results(by_links, counts=[4])  # growth takes two counts
+    for results, is_crowded in ((real, True), (emulated, False)):
+        file = saved(tmp_path / "r.jsonl", results)
+        shown, page = cli("show", file, "--rules"), tmp_path / "r.html"
+        cli("html", file, "--out", page)
+        for text in (shown.out + shown.err, page.read_text().split("<script")[0]):
+            assert ("oversubscribed: 2 ranks per core" in text) == is_crowded
+            assert ("share cores" in text) == is_crowded
+        assert ("2 emulated hosts" in shown.out) != is_crowded
+        legend = " ".join(cli("model", saved(tmp_path / "m.jsonl", [*results, *more])).out.split())
+        assert "from 2 to 4 ranks P-1 grows 3 times, and log 3 / log 2 = 1.58." in legend
+        assert ("a port passes some bytes at once" in legend) != is_crowded
+        words = " ".join(shown.out.split())
+        assert ("emulated hosts share the CPUs of one machine" in words) != is_crowded
+    assert "times include ranks waiting" in Load(4, 2).remark(4)
+    assert "busbar cluster says whether ports" in Load(4, 2, emulated=True).remark(4)
 
 
 def test_several_hosts_leave_it_unexplained() -> None:

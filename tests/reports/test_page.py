@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from busbar.canvas import COLOURS, colours
-from busbar.errors import ProbeError, ReportError
+from busbar.errors import MissingFile, ReportError
 from reports.analysis.machine import read_machine
 from reports.figures.series import fitted, run_names
 from reports.page import page
@@ -201,7 +201,7 @@ def test_a_machine_is_drawn_with_its_findings(tmp_path: Path) -> None:
     assert text.count('<g class="box gpu">') == 2 and '<g class="link nvlink">' in text
     assert "Devices and links as text" in text
     assert [a["role"] for tag, a in _elements(text) if tag == "svg"] == ["img"]
-    with pytest.raises(ProbeError, match="none"):
+    with pytest.raises(MissingFile, match="none"):
         read_machine([tmp_path / "none"])
 
 

@@ -82,11 +82,41 @@ def test_every_figure_is_drawn(tab: Any) -> None:
     assert z == [[None, 1.25], [3.5, None]]
 
 
+@pytest.mark.parametrize("held", [(), (2,), (1, 3), (1, 2)])
+def test_a_key_for_the_limit_has_its_mark(
+    driver: Any, tmp_path: Path, held: tuple[int, ...]
+) -> None:
+    """Rule: the legend has the limit only if it held at some size, and each such size is drawn.
+
+    A row at four times its limit shows that the limit did not hold; ``held``: sizes where it did.
+    """
+    one = rows(records(["ring"], [4], [1024]))[0]
+    limits = [5e-6 if n in held else 4e-5 for n in range(5)]
+    found = [
+        replace(one, size=1024 << n, time_s=1e-5, busbw_bytes_per_s=1e9, limit_s=limit)
+        for n, limit in enumerate(limits)
+    ]
+    target = tmp_path / "limits.html"
+    target.write_bytes(page(found))
+    opened(driver, target)
+    for plot in ("busbw", "latency"):
+        assert ("limit" in lines(driver, plot)) == bool(held)
+        script = f"""const all = document.querySelectorAll('#{plot} .scatterlayer .trace');
+          return [...all].map(t => t.querySelectorAll('.points path').length)"""
+        assert sorted(n for n in driver.execute_script(script) if n) == sorted(
+            filter(None, (5, len(held)))
+        )
+
+
 def test_one_colour_an_algorithm(tab: Any) -> None:
     """Rule: in all figures, and in the filter, an algorithm has one colour; no two share one."""
     found: dict[str, set[str]] = {}
     for plot in ("busbw", "latency", "iterations", "scaling"):
-        marked = traces(tab, plot, ".filter(t => t.marker).map(t => [t.name, t.line.color])")
+        marked = traces(
+            tab,
+            plot,
+            ".filter(t => t.marker && t.name !== 'limit').map(t => [t.name, t.line.color])",
+        )
         for name, colour in marked:
             found.setdefault(name, set()).add(colour)
     assert len(found) == 4 and all(len(colours) == 1 for colours in found.values())

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from busbar.units import agreeing, format_change, format_interval, format_part, seven_characters
+from busbar.units import (
+    agreeing,
+    format_change,
+    format_change_interval,
+    format_interval,
+    format_part,
+    seven_characters,
+)
 from reports.analysis.cautions import WHY_ABOVE, warnings_of
 from reports.exports.run_table import number, row
 from reports.records.measurement import Noise, Placements
@@ -120,6 +127,22 @@ def test_large_changes_are_factors(ratio: float) -> None:
     read = value if text.endswith("x") else 1 + value / 100
     assert text.endswith("x") == (ratio >= 10) and read == pytest.approx(ratio, rel=0.01, abs=1e-3)
     assert len(format_interval(0.9, ratio + 1, 1)) <= 16
+
+
+@given(st.floats(0.1, 3e3), st.floats(0.1, 0.999), st.floats(1.001, 9))
+def test_the_interval_of_a_change_has_its_unit(ratio: float, below: float, above: float) -> None:
+    """Rule: an interval's ends are factors wherever the change is one, and no number is long."""
+    text = format_change_interval(ratio * below, ratio * above)
+    if ratio * above >= 100 * ratio * below:
+        assert text == "-"
+        return
+    ends = text.replace("x", "").replace("%", "").split()
+    low, high = (float(one) if "x" in text else 1 + float(one) / 100 for one in ends)
+    assert low == pytest.approx(ratio * below, rel=0.01, abs=1e-3)
+    assert high == pytest.approx(ratio * above, rel=0.01, abs=1e-3)
+    assert text.count("x") == (2 if ratio * above >= 10 else 0) != text.count("%")
+    assert "x" in text or not format_change(ratio).endswith("x")
+    assert all(len(one.strip("+-").partition(".")[0]) <= 5 for one in ends) and len(text) <= 14
 
 
 @given(st.floats(1e-30, 1.0), st.floats(1.0, 1e30))

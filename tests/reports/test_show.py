@@ -11,7 +11,7 @@ import pytest
 from busbar.start import python
 from reports.records.measurement import Measurement
 from reports.tables.show import _OF_WIDE, SPARE, lines_of, tables, texts
-from tests.reports.runs import cli, noisy, records, rows, saved
+from tests.reports.runs import allreduce, cli, noisy, records, rows, saved
 
 WORDS = ("time", "95 %", "busbw", "limit", "n")
 
@@ -156,3 +156,13 @@ def test_a_campaign_of_qualify_names_the_command_of_its_verdicts(tmp_path: Path)
     assert "qualify" not in cli("show", tmp_path).err
     (tmp_path / "verdicts.json").touch()
     assert f"its verdicts: busbar qualify --resume {tmp_path}\n" in cli("show", tmp_path).err
+
+
+@pytest.mark.parametrize(("share", "explained"), [(0.98, False), (1.015, True), (1.2, False)])
+def test_a_share_just_above_the_limit_is_explained(share: float, explained: bool) -> None:
+    """Rule: a share of 101.5 % of the limit has its reason below the table; above 105 % a letter
+    behind the share stands for the reason.
+    """  # noqa: D205
+    (one,) = rows([allreduce("ring", 4, 1024, [1e-3] * 9, limit_s=share * 1e-3)])
+    shown = tables([one], 200)
+    assert ("limit: 100 to 105% is the spread of two medians" in shown[0].footnote) == explained

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from busbar.canvas import canvas
 from busbar.errors import ReportError
 from reports.analysis.steps import figures, summaries
-from reports.figures.steps import picture
+from reports.figures.steps import _per_update, picture
 from reports.readers.codec import measurements, run_of, step_measurements, to_jsonl
 from reports.records.measurement import Measurement
 from reports.records.steps import Step
@@ -114,3 +115,15 @@ def test_records_are_found_among_other_lines(tmp_path: Path) -> None:
     for where in (path, tmp_path):
         found = step_measurements(where)
         assert len(found) == 1 and found[0].step == _result("ring", curve=CURVE).step
+
+
+def test_all_reduces_of_one_k_do_not_hide_each_other() -> None:
+    """Rule: all-reduces are side by side at their K, within the axes, however many they are."""
+    pytest.importorskip("matplotlib")
+    for names in (["ring", "ps"], [f"tree{n}" for n in range(30)]):
+        axes = canvas(6, 4).subplots()
+        _per_update(axes, summaries([_result(name) for name in names]))
+        places = [float(bars.lines[0].get_xdata()[0]) for bars in axes.containers]
+        assert len(set(places)) == len(names) and sum(places) / len(names) == pytest.approx(4)
+        assert axes.get_xlim()[0] < min(places) and max(places) < axes.get_xlim()[1]
+        assert list(axes.get_xticks()) == [4]

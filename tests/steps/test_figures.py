@@ -14,8 +14,9 @@ from msgspec.structs import replace
 import busbar
 from bench.steps.options import StepOptions
 from bench.steps.step_table import closing_lines, header, row, scaling_lines
+from busbar.canvas import canvas
 from reports.analysis.steps import fastest, figures, server_and_ring
-from reports.figures.steps import bars
+from reports.figures.steps import _stacked, bars
 from reports.page.steps_part import steps_part
 from reports.readers.codec import run_of, to_jsonl
 from reports.records.measurement import Measurement, Noise
@@ -328,6 +329,22 @@ def test_a_page_and_a_figure_show_what_is_exposed() -> None:
     drawn = bars([one, odd], "svg")
     assert drawn is not None and b"exposed exchange" in drawn
     assert bars([odd], "svg") is None
+
+
+def test_the_legend_of_bars_hides_none() -> None:
+    """Rule: the longest bar is nearly as wide as the axes, so the legend is beside the axes."""
+    pytest.importorskip("matplotlib")
+    one = _result({**STEP, "compute_s": [0.09]}, TIMES)
+    known = figures(one)
+    assert known is not None
+    figure = canvas(8, 3)
+    axes = figure.subplots()
+    _stacked(axes, [(one, known)])
+    figure.draw_without_rendering()
+    legend = axes.get_legend()
+    assert legend is not None
+    inside, outside = axes.get_window_extent(), legend.get_window_extent()
+    assert inside.x1 <= outside.x0 and outside.x1 <= figure.bbox.x1
 
 
 def test_steps_are_compared_by_commands_that_there_are(

@@ -245,7 +245,7 @@ def test_a_histogram_holds_everything(counts: dict[int, int]) -> None:
     found = histogram({str(value): n for value, n in sorted(counts.items())})
     parts = [float(word.split(" ")[1]) for word in found.split(", ")]
     assert sum(parts) == pytest.approx(100, abs=0.5 * len(parts))
-    assert histogram({"0": 1, "2": 1, "3": 2}) == "0 25 %, 2-3 75 %"
+    assert histogram({"0": 1, "2": 1, "3": 2}) == "0: 25 %, 2-3: 75 %"
 
 
 def test_a_mean_has_an_interval() -> None:
@@ -342,7 +342,7 @@ def test_a_formula_that_was_missed_has_its_reason() -> None:
     fast = _said(ServiceTimes())
     assert fast.model == "formula" and fast.predicted == 0.020 / 8
     assert fmean(fast.times) == pytest.approx(fast.facts["drawn_s"])
-    assert not any("not within" in line for line in fast.lines)
+    assert not any("% from the predicted" in line for line in fast.lines)
     # A tenth of learners' rounds is exposed, so a tenth of an update; one learner has its interval.
     assert fast.facts["exposed_s"] == pytest.approx(fmean(fast.times) / 10)
     assert fast.facts["exposed_interval_s"] == pytest.approx((fast.facts["exposed_s"],) * 2)
@@ -351,7 +351,7 @@ def test_a_formula_that_was_missed_has_its_reason() -> None:
     slow = _said(ServiceTimes(gradient=0.004))
     assert fmean(slow.times) == pytest.approx(0.004, rel=0.05)
     assert fmean(slow.times) == pytest.approx(slow.facts["with_server_s"], rel=0.01)
-    why = next(line for line in slow.lines if "not within 5 %" in line)
+    why = next(line for line in slow.lines if "more than 5 % from the predicted 2.50 ms: " in line)
     assert "the server is busy" in why
     assert "gradients taken in by the server" in " ".join(slow.lines)
 

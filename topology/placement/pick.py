@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from busbar.errors import ProbeError
+from busbar.units import format_rate
 from topology.diagnostics import check
 from topology.model.topology import Device, Kind, Topology
 from topology.placement.rings import (
@@ -272,6 +273,10 @@ class Pick:
     routes: tuple[tuple[str, str, GpuRoute], ...]
     grid: Grid | None
     groups: tuple[tuple[str, ...], ...]
+
+    def __repr__(self) -> str:
+        rate = f", {format_rate(self.busbw)} GB/s" if self.busbw else ""
+        return f"<Pick: {' '.join(self.order)}{rate}>"
 
     @property
     def assumed(self) -> bool:

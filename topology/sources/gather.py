@@ -191,7 +191,7 @@ def _file(name: str) -> Topology:
             return sysfs.read(Path(name))
         return parse(_text(name))
     except OSError as error:
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and not Path(name).exists():
             raise unreadable(Path(name), error, Unsupported) from None
         raise ProbeError(where, f"cannot be read: {error.strerror or error}") from None
     except ProbeError as error:

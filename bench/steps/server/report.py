@@ -21,7 +21,7 @@ from bench.steps.compute import Compute
 from bench.steps.server.loops import BLOCKS, ServerLog
 from bench.steps.server.protocol import Core, UpdateProtocol
 from busbar.statistics import mean_interval
-from busbar.units import format_seconds
+from busbar.units import agreeing, format_count, format_seconds
 from reports.statistics.uncertain import Uncertain
 
 # Learners that do not wait may be faster than the server: its queue grows, and each gradient is too
@@ -435,13 +435,14 @@ def _lines(
     lines += [
         f"{facts['updates_per_s']:.4g} updates/s{half};"
         f" server busy {100 * max(facts['utilisation']):.3g} %; queue wait {queue}",
-        f"staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
-        f" {histogram(facts['staleness'])}",
+        f"mean staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g});"
+        f" by gradient {histogram(facts['staleness'])}",
     ]
     if facts["cancelled"] or facts["dropped"]:
         lines.append(
-            f"{facts['cancelled']} computations were cancelled, {facts['dropped']} gradients"
-            " came too late"
+            f"{format_count(facts['cancelled'], 'computation')}"
+            f" {agreeing(facts['cancelled'], 'were')} cancelled,"
+            f" {format_count(facts['dropped'], 'gradient')} came too late"
         )
     everyone = protocol.cancels and protocol.needed == protocol.learners
     if everyone and facts["sync_over_async"]:
@@ -452,7 +453,7 @@ def _lines(
 
 
 def histogram(counts: Mapping[str, int]) -> str:
-    """The share of gradients by staleness, in classes of doubling width: ``0 5 %, 1 9 %``."""
+    """The share of gradients by staleness, in classes of doubling width: ``0: 5 %, 2-3: 9 %``."""
     total = sum(counts.values())
     classes: dict[int, int] = {}
     for value, n in counts.items():
@@ -461,7 +462,7 @@ def histogram(counts: Mapping[str, int]) -> str:
     parts = []
     for width, n in sorted(classes.items()):
         low, high = (1 << width) >> 1, max(0, (1 << width) - 1)
-        parts.append(f"{low}{f'-{high}' if high > low else ''} {100 * n / total:.3g} %")
+        parts.append(f"{low}{f'-{high}' if high > low else ''}: {100 * n / total:.3g} %")
     return ", ".join(parts)
 
 
@@ -480,13 +481,13 @@ def _reasons(pace: Uncertain, facts: Mapping[str, Any], predicted: float | None)
     if interval is None:
         reasons.append(f"{2 * BLOCKS} updates are needed for an interval, so measure longer")
     elif interval[0] <= predicted <= interval[1]:
-        reasons.append("the mean's interval holds it, so measure longer")
+        reasons.append("its 95 % interval includes the prediction, so measure longer")
     busy = max(facts["utilisation"])
     if facts["with_server_s"] is None:
         reasons.append(_OVERLOADED)
     if busy > 0.3:
         reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
-    head = "not within 5 % of it: "
+    head = f"more than {100 * _EQUAL:.0f} % from the predicted {format_seconds(predicted)}: "
     lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
     # Only parts of half a per cent or more are shown.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}

@@ -19,7 +19,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -30,6 +30,7 @@ from msgspec import structs
 import busbar
 from bench.api import calls, running
 from bench.api.keywords import Collective, OptionKeywords, StepOptionKeywords
+from bench.api.machine import ObjectiveName
 from bench.api.measured import MeasuredRows
 from bench.api.remedies import in_keywords
 from bench.launch import child, launch
@@ -61,6 +62,7 @@ from reports.readers.own_exports import to_parquet
 from reports.records.measurement import Window
 from tests.conftest import REPO, Mpi, Run, collectives_cli
 from tests.reports.runs import allreduce, changed, flat, records, timed, to_jsonl
+from topology.placement.pick import Objective
 
 LOG = """\
 # nThread 1 nGpus 8 minBytes 65536 maxBytes 65536
@@ -402,6 +404,42 @@ def test_what_starts_no_ranks_is_an_error_that_says_so(tmp_path: Path) -> None:
         busbar.run(launcher="nosuch -n {ranks}", **options)
     with pytest.raises(RankFailure, match=r"^the launcher ended with status 0 and no rank wrote"):
         busbar.run(launcher="true", **options)
+
+
+def test_a_launcher_of_this_python_needs_no_path(
+    mpich: Mpi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rule: a launcher that PATH lacks is the one beside this Python, as in a notebook's kernel."""
+    beside = tmp_path / "bin" / "mpirun-of-mine"
+    beside.parent.mkdir()
+    beside.write_text(f'#!/bin/sh\nexec {mpich.mpirun} "$@"\n')
+    beside.chmod(0o755)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    options: dict[str, Any] = {"sizes": [8], "iters": 1, "algorithms": "ring", "placement": "out"}
+    (row,) = busbar.run(ranks=2, launcher="mpirun-of-mine -n {ranks}", **options)
+    assert row.ranks == 2
+
+
+def test_a_working_directory_that_was_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: where the working directory is gone, the error says so, for files and for launchers."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(to_jsonl(records(["ring", "tree"], [2], [1024])))
+    rows = busbar.load(path)
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    calls: list[Callable[[], object]] = [
+        lambda: busbar.load("run.jsonl"),
+        lambda: rows.save("run.jsonl"),
+        lambda: busbar.run(ranks=2, out="run.jsonl"),
+        lambda: busbar.run(ranks=2, launcher="true {ranks}"),
+    ]
+    for call in calls:
+        with pytest.raises(ReportError, match="the working directory was removed; change to"):
+            call()
 
 
 def test_a_launcher_starts_the_ranks_that_are_given(mpich: Mpi) -> None:
@@ -807,6 +845,8 @@ def test_a_transport_is_no_part_of_an_algorithms_name() -> None:
     assert (best.next, best.next_transport, best.answer_transport) == ("ring", "mpi", "shm")
     assert best.ratio == pytest.approx(2) and best.library_ratio == pytest.approx(9)
     assert "ring shm" in str(rows.best()) and "ring shm" in rows.answer
+    with pytest.raises(Unsupported, match="no algorithm 'ring shm'; did you mean ring"):
+        rows.filter(algorithm="ring shm")
     same = ["algorithm", "transport", "size", "ranks"]
     joined = rows.best().frame().merge(rows.frame(), on=same)
     assert list(joined["time_s_x"]) == list(joined["time_s_y"]) == [1e-3]
@@ -1031,6 +1071,9 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     picked = busbar.pick(2, path)
     assert set(picked.order) == {"GPU0", "GPU1"} and "best 2" in str(picked)
     assert len(picked.alternatives) == 2 and "<pre>" in picked._repr_html_()
+    assert (
+        isinstance(picked.best, busbar.Pick) and repr(picked.best) == "<Pick: GPU0 GPU1, 40.0 GB/s>"
+    )
     with pytest.raises(ProbeError, match="4 GPUs wanted, 3 to choose from; k takes 1 to that"):
         busbar.pick(4, path)
     with pytest.raises(ProbeError, match="busy=True needs NVML"):
@@ -1041,6 +1084,21 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     for k in (-1, 0, True, "two"):
         with pytest.raises(Unsupported, match=f"k is a number of GPUs from 1, not {k!r}"):
             busbar.pick(k, path)  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match=r"'\); files follow it: busbar\.pick\(2, FILE\)"):
+        busbar.pick(path, 2)  # type: ignore[arg-type]
+    with pytest.raises(Unsupported, match=r"busbar\.pick: each file is an argument, not 3"):
+        busbar.pick(2, 3)  # type: ignore[arg-type]
+    rows = tmp_path / "run.jsonl"
+    rows.write_bytes(to_jsonl(records(["ring"], [2], [1024])))
+    maps: list[Callable[[], object]] = [
+        lambda: busbar.topology(rows),
+        lambda: busbar.predict(topology=rows),
+        lambda: busbar.simulate(machine=str(rows)),
+    ]
+    for call in maps:
+        with pytest.raises(BusbarError, match=r'not a map: busbar\.load\("FILE"\) reads them'):
+            call()
+    assert get_args(ObjectiveName) == tuple(one.value for one in Objective)
     for number in (-1, "3"):
         with pytest.raises(Unsupported, match=f"a number of sets from 0, not {number!r}"):
             busbar.pick(2, path, alternatives=number)  # type: ignore[arg-type]

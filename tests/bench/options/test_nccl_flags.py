@@ -64,6 +64,34 @@ def test_what_a_newcomer_tries_names_what_is(names: tuple[str, ...]) -> None:
     assert _parse("-n 7") == _parse("-n7")
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--runs 10", "-n N sets the iterations"),
+        ("-x 10", "OSU's -x N, warm-up iterations, is -w N"),
+        ("-a ring", "is no whole number: time of an iteration over ranks: .*; did you mean -A rin"),
+        ("-f full", "is no number: -f is the factor between sizes .*is -I"),
+        ("-I 4K", "is no whole number: add columns"),
+        ("-A Rign", "no algorithm 'rign'; did you mean ring"),
+    ],
+)
+def test_another_programs_option_names_what_is_meant(line: str, said: str) -> None:
+    """Rule: what hyperfine and OSU call so, or -a in place of -A, gets the option that is meant."""
+    with pytest.raises(Unsupported, match=said):
+        _ = _parse(line).algorithms
+
+
+def test_names_are_known_in_any_case(tmp_path: Path) -> None:
+    """Rule: a name whose meaning is certain is taken in upper case; a file's name stays."""
+    taken = _parse("-d FLOAT,BF16 -o SUM -A Ring,LIBRARY --placement OUT --transport InProc")
+    assert taken.dtypes == ("float", "bfloat16") and taken.ops == ("sum",)
+    assert [choice.label for choice in taken.algorithms] == ["ring", "library"]
+    assert (taken.placements, taken.transport) == (("out",), "inproc")
+    assert _parse("-A ALL").every_algorithm and len(_parse("-d ALL").dtypes) > 5
+    assert _parse(f"-A {tmp_path}/Mine.json").algorithms[0].name == f"{tmp_path}/Mine.json"
+    assert parse(["--tests", "LATENCY", "-A", "Put"], "pt2pt").pairing.tests == ("latency",)
+
+
 def test_other_programs_words_for_the_library_are_known() -> None:
     """Rule: NCCL and MPI are suggested as what they are here: the library's own algorithm."""
     for name in ("nccl", "mpi", "rccl"):

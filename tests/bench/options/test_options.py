@@ -99,7 +99,7 @@ def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
         ("--ranks 6 -A recursive_doubling", "use tree, or halving_doubling"),
         ("--ranks 2 -A torus:grid", "name:key=value"),
         ("-d flaot", "no data type 'flaot'; did you mean float?"),
-        ("-A Ring", "no algorithm 'Ring'; did you mean ring?"),
+        ("-A Rign", "no algorithm 'rign'; did you mean ring?"),
         ("--ranks 2 --threads 8", "--ranks 2 starts 2 processes, and --threads 8 makes so many"),
         ("-o mean", "no operation 'mean'"),
         ("-f 1", "does not advance"),

@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 import bench.cli.ranks
 import bench.run.rows
@@ -16,10 +15,8 @@ from bench.run.screen import Screen
 from busbar.errors import Unavailable
 from busbar.host import cores
 from busbar.terminal import print_note
-from reports.analysis.cautions import in_brief
 from reports.records.measurement import Record
 from tests.conftest import Run, on_threads
-from tests.reports.runs import allreduce, rows
 
 STILL = 1e-5 * (1 + 0.01 * np.random.default_rng(1).random(60))
 SWEEP = ("--ranks", "2", "-b", "1K", "-e", "4K", "-n", "60", "-A", "ring")
@@ -95,25 +92,6 @@ def test_only_one_rank_speaks_and_starting_costs_nothing(run: Run) -> None:
     done = run(sys.executable, "-c", code)
     assert done.stdout.splitlines()[-1] == "[] ['reports.analysis.cautions']"
     assert done.stderr.count("fewer than 6 iterations") == 1
-
-
-@pytest.mark.parametrize(
-    ("library", "level", "others", "said"),
-    [
-        ("MPICH 5.0.2", "funneled", 0.5, True),
-        ("MPICH 5.0.2", "multiple", 0.5, False),
-        ("Open MPI v5.0.11", "funneled", 0.5, False),
-        ("MPICH 5.0.2", "funneled", 0.0, False),
-    ],
-)
-def test_why_a_library_may_be_slow_beside_other_programs(
-    library: str, level: str, others: float, said: bool
-) -> None:
-    """Rule: a library that waits without giving up its core is named, with the level that does."""
-    known = {"library": library, "mpi_threads": level}
-    made = allreduce("library", 2, 1024, STILL.tolist(), environment=known)
-    row = replace(rows([made])[0], others_share=others)
-    assert any("--mpi-threads multiple" in line for line in in_brief([row])) == said
 
 
 @pytest.mark.parametrize(("ranks", "said"), [(2, False), (8 * len(cores()) + 1, True)])

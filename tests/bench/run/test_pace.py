@@ -166,6 +166,24 @@ def test_a_sweep_keeps_within_its_total(monkeypatch: pytest.MonkeyPatch) -> None
         assert on_threads("allreduce", "--total 5m", more)[0] == 2
 
 
+@pytest.mark.parametrize("more", ["", "-n 5", "--order size", "-N 3", "-A ring,ps"])
+def test_the_start_says_which_sizes_are_too_large(
+    more: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: the largest size that fits is named before the first row; nothing if all or none fit.
+
+    Two ranks in place need 2 GiB for rows of 1 GiB, and 85 % of the free memory may be used.
+    """
+    for free, largest in ((3 * GIB, "1 GiB"), (100 << 40, ""), (1000, "")):
+        pools = [[Pool("node 0", "on node 0", free)]] * 2
+        options = parse(["-b", "256M", "-e", "10T", *more.split()], "allreduce")
+        world, room = SimpleNamespace(rank=0, size=2), SimpleNamespace(seen=lambda p=pools: p)
+        pace = planned(jobs([options], RankSetup(2, "shm")), cast("Any", world), cast("Any", room))
+        Screen(0).start(9, pace)
+        said = [line for line in capsys.readouterr().err.splitlines() if "memory" in line]
+        assert said == [f"busbar: sizes above {largest} do not fit in memory"] * bool(largest)
+
+
 @pytest.mark.parametrize("more", ["", "--order size", "--split mod:2 -t 4"])
 def test_no_row_begins_after_the_total(
     more: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -49,6 +49,14 @@ def test_any_command_whose_log_is_read_is_a_side(
     assert err.startswith("busbar: launches of A and B in turns, 5 min 00 s at most (--budget)\n")
 
 
+def test_a_large_ratio_is_a_factor(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: a ratio of 10 or more and its interval are factors, without an exponent."""
+    a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 3000)
+    assert main(["--", *a, "--", *b]) == 0
+    (row,) = capsys.readouterr().out.splitlines()[3:4]
+    assert " 300x  300x 300x " in row and "e+" not in row and "slower" in row
+
+
 def test_an_interrupted_comparison_says_how_far_it_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,7 +146,18 @@ def test_two_algorithms_share_launches_and_nothing_else_does(
         (["--", "allreduce", "--ranks", "2,4", "--", "allreduce"], 2, "one launch"),
         (["--frob", "--", "allreduce", "--", "allreduce"], 2, "--frob"),
         (["--", "allreduce", "--", "/no/such"], 3, "B: /no/such: cannot be started"),
-        (["--", sys.executable, "-c", "1", "--", sys.executable, "-c", "1"], 1, "nothing to"),
+        (["sleep 0.1", "sleep 0.11"], 2, "write -- A… -- B…, as in -- allreduce -A ring -- all"),
+        (["allreduce", "-A", "ring", "--", "allreduce"], 2, "'allreduce' does not follow --"),
+        (
+            ["--", sys.executable, "-c", "1", "--", sys.executable, "-c", "1"],
+            1,
+            "nothing to compare: it printed nothing; the rows that a benchmark prints are compared",
+        ),
+        (
+            ["--", sys.executable, "-c", "print(1)", "--", sys.executable, "-c", "print(1)"],
+            1,
+            "nothing to compare: no row of nccl-tests, OSU, IMB or Busbar could be read",
+        ),
         (["--", sys.executable, "-c", "1/0", "--", sys.executable, "-c", "1/0"], 1, "ZeroDivision"),
     ],
 )
@@ -150,6 +169,7 @@ def test_misuse_is_one_line(
     out, err = capsys.readouterr()
     refusal = [line for line in err.splitlines() if "at most (--budget)" not in line]
     assert said in err and not out and len(refusal) == 1
+    assert "/busbar-" not in err  # a folder that is removed
 
 
 def test_builds_are_known_by_what_they_start() -> None:
