@@ -58,7 +58,7 @@ class MachinePart:
 def read_machine(files: Sequence[Path]) -> MachinePart:
     """Read the map in these files: any format that ``topology`` reads, or measured matrices.
 
-    Raises ProbeError naming the file that cannot be read.
+    Raises MissingFile or ProbeError naming the file that cannot be read.
     """
     from topology.diagnostics import check
     from topology.sources.gather import gather

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from busbar.canvas import COLOURS, colours
-from busbar.errors import ProbeError, ReportError
+from busbar.errors import MissingFile, ReportError
 from reports.analysis.machine import read_machine
 from reports.figures.series import fitted, run_names
 from reports.page import page
@@ -128,6 +128,15 @@ def test_the_page_says_what_to_take() -> None:
     assert len(ratios) == 2 and all(ratio == pytest.approx(1.2, rel=0.1) for ratio in ratios)
 
 
+def test_a_figure_of_several_runs_is_said_to_be_a_mean() -> None:
+    """Rule: a figure of the answer that is in no row, as a mean over runs, is explained there."""
+    one, two = (rows(records(["ring", "tree"], [4]), f"{name}.jsonl") for name in "ab")
+    other = rows(records(["ring", "tree"], [2]), "c.jsonl")
+    said = "a figure here is that of the geometric mean of their median times"
+    assert said in page([*one, *two]).decode()
+    assert said not in page(one).decode() and said not in page([*one, *other]).decode()
+
+
 def test_the_head_has_machine_collective_ranks_and_the_answer() -> None:
     """Rule: a title says what was measured and where, and a sentence the answer or best figure."""
     head = page(rows(records())).decode().split("<main")[0]
@@ -201,7 +210,7 @@ def test_a_machine_is_drawn_with_its_findings(tmp_path: Path) -> None:
     assert text.count('<g class="box gpu">') == 2 and '<g class="link nvlink">' in text
     assert "Devices and links as text" in text
     assert [a["role"] for tag, a in _elements(text) if tag == "svg"] == ["img"]
-    with pytest.raises(ProbeError, match="none"):
+    with pytest.raises(MissingFile, match="none"):
         read_machine([tmp_path / "none"])
 
 
