@@ -164,16 +164,18 @@ def format_change(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}%" if ratio < 10 else f"{three_digits(ratio)}x"
 
 
-def format_change_interval(low: float, high: float) -> str:
-    """Return an interval of a ratio in the unit of `format_change`: ``-1.2 +3.4%``, ``566x 901x``.
+def format_change_interval(ratio: float, low: float, high: float) -> str:
+    """Return the interval of a ratio in the unit that `format_change` gives the ratio.
 
-    Both ends are factors if the upper one is 10 or more. ``-``: see `is_open`.
+    ``-1.2 +3.4%``; ``566x 901x`` for a ratio of 10 or more, or if the upper end is 100 or more.
+    ``-``: see `is_open`.
     """
     if is_open(low, high):
         return "-"
-    if high < 10:
-        return f"{100 * (low - 1):+.1f} {100 * (high - 1):+.1f}%"
-    return f"{three_digits(low)}x {three_digits(high)}x"
+    if max(10 * ratio, high) >= 100:
+        return f"{three_digits(low)}x {three_digits(high)}x"
+    changes = (100 * (low - 1), 100 * (high - 1))
+    return " ".join(f"{one:+.{'1f' if one < 999.95 else '0f'}}" for one in changes) + "%"
 
 
 def format_p_value(p: float) -> str:

@@ -293,7 +293,7 @@ class PairedRows:
             format_seconds(launch_center([[t] for t in pair.a])),
             format_seconds(launch_center([[t] for t in pair.b])),
             format_change(pair.ratio),
-            "" if bounds is None else format_change_interval(*bounds),
+            "" if bounds is None else format_change_interval(pair.ratio, *bounds),
             str(len(pair.a)),
             word,
         )

@@ -28,7 +28,7 @@ from reports.analysis.winners import (
 )
 from reports.figures.series import Look, algorithm_of, looks
 from reports.page.markup import details, grid, section, text
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT, setting
 
 #: Further tables are folded.
@@ -98,7 +98,18 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     folded = details(count, f'<div class="answers">{more}</div>') if more else ""
     law = "".join(f"<p>{text(line)}.</p>" for line in server_and_ring(rows))
     shown = f'<div class="answers">{shown}</div>'
-    return section("answer", "What to take", doubt(rows), shown, folded, law)
+    return section("answer", "What to take", doubt(rows), _means(rows), shown, folded, law)
+
+
+def _means(rows: Sequence[Measurement]) -> str:
+    """A paragraph that figures are means over runs, as HTML; empty if no two measured the same."""
+    runs = grouped((r for r in rows if r.time_s), lambda r: (setting(r), algorithm_of(r), r.size))
+    if all(len({id(r.run) for r in same}) == 1 for same in runs.values()):
+        return ""
+    return (
+        "<p>Where several runs measured the same, a figure here is that of the geometric mean of"
+        " their median times; the table has the row of each run.</p>"
+    )
 
 
 def _placed(named: tuple[str, object]) -> tuple[bool, str]:

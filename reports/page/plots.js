@@ -175,7 +175,7 @@ function boundLines(rows, asTime) {
     return {
       ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), legendgroup: BOUNDS,
       // A bound between two gaps is a point, which no line shows.
-      mode: 'lines+markers', marker: { color: style('--quiet'), symbol: 'line-ew-open', size: 8 },
+      mode: 'lines+markers', marker: { color: style('--quiet'), symbol: 'line-ew-open', size: 12, line: { width: 2 } },
       name: found.size > 1 ? `${found.size} limits` : name, showlegend: first,
       hovertext: pairs.map(([size, value]) =>
         value === null ? '' : `${name}<br>${sizeText(size)}: ${show(value)}`),

@@ -215,7 +215,7 @@ def clocks(comparisons: Sequence[Comparison]) -> str:
 
 def bounds_text(c: Comparison) -> str:
     """The interval of a change in the change's unit; empty if there is none, ``-`` if open."""
-    return "" if c.bounds is None else format_change_interval(*c.bounds)
+    return "" if c.bounds is None else format_change_interval(c.change, *c.bounds)
 
 
 _MOST_NAMED = 3

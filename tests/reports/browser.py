@@ -16,6 +16,8 @@ _FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-
           "--disable-quic", "--no-first-run", "--disable-background-networking",
           "--disable-component-update", "--disable-sync", "--window-size=1280,900")  # fmt: skip
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+#: Of a figure's data the lines of algorithms, without bands and limits, for `traces`.
+ALGORITHMS = ".filter(t => t.marker && !t.name.includes('limit'))"
 #: Seconds for what a page does; axe-core needs most.
 LIMIT_S = 180
 

@@ -20,7 +20,7 @@ from reports.records.cores import SHARED, marked, per_core_text
 from reports.records.measurement import Measurement, Placements
 from reports.tables.markdown import markdown
 from reports.tables.show import texts
-from tests.reports.browser import column, opened, traces
+from tests.reports.browser import ALGORITHMS, column, opened, traces
 from tests.reports.runs import allreduce, changed, cli, records, rows, saved, timed
 
 MOVED = {
@@ -202,7 +202,7 @@ def test_a_page_shows_them(driver: Any, tmp_path: Path) -> None:
     assert column(driver, "busiest port in (x size)") == ["3", ""]
     assert column(driver, "all links (x size)") == ["6", ""]
     assert column(driver, "work") == ["shared by ranks", "its own"]
-    symbols = traces(driver, "busbw", ".filter(t => t.marker).map(t => t.marker.symbol)")
+    symbols = traces(driver, "busbw", f"{ALGORITHMS}.map(t => t.marker.symbol)")
     assert all(one.endswith("-open") for some in symbols for one in some)
     said = "return document.querySelector('#busbw .said').textContent"
     assert "Hollow marks: ranks shared cores" in driver.execute_script(said)

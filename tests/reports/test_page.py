@@ -128,6 +128,15 @@ def test_the_page_says_what_to_take() -> None:
     assert len(ratios) == 2 and all(ratio == pytest.approx(1.2, rel=0.1) for ratio in ratios)
 
 
+def test_a_figure_of_several_runs_is_said_to_be_a_mean() -> None:
+    """Rule: a figure of the answer that is in no row, as a mean over runs, is explained there."""
+    one, two = (rows(records(["ring", "tree"], [4]), f"{name}.jsonl") for name in "ab")
+    other = rows(records(["ring", "tree"], [2]), "c.jsonl")
+    said = "a figure here is that of the geometric mean of their median times"
+    assert said in page([*one, *two]).decode()
+    assert said not in page(one).decode() and said not in page([*one, *other]).decode()
+
+
 def test_the_head_has_machine_collective_ranks_and_the_answer() -> None:
     """Rule: a title says what was measured and where, and a sentence the answer or best figure."""
     head = page(rows(records())).decode().split("<main")[0]

@@ -14,6 +14,7 @@ from reports.analysis.cautions import share_of_limit
 from reports.analysis.machine import read_machine
 from reports.page import page
 from tests.reports.browser import (
+    ALGORITHMS,
     LIMIT_S,
     cells,
     choose,
@@ -115,7 +116,7 @@ def test_one_colour_an_algorithm(tab: Any) -> None:
         marked = traces(
             tab,
             plot,
-            ".filter(t => t.marker && t.name !== 'limit').map(t => [t.name, t.line.color])",
+            f"{ALGORITHMS}.map(t => [t.name, t.line.color])",
         )
         for name, colour in marked:
             found.setdefault(name, set()).add(colour)
