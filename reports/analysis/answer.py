@@ -60,7 +60,10 @@ def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]
     """A table (heads, lines) with one line per range of sizes. Empty columns are left out."""
     lines = [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in ranges]
     shown = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
-    return [HEADS[n] for n in shown], [[line[n] for n in shown] for line in lines]
+    heads = list(HEADS)
+    if all(len(s.won) == 1 for s in ranges):
+        heads[0], heads[2] = "size", "figure"
+    return [heads[n] for n in shown], [[line[n] for n in shown] for line in lines]
 
 
 def unsure(ranges: Sequence[Stretch]) -> list[str]:

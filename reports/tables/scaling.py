@@ -127,7 +127,7 @@ def _bounds(s: Scaled) -> str:
 
 _GAP = "  "
 #: Columns of the ranges to leave out if there is no room, in this order.
-_SPARE = ("first, last", "library takes")
+_SPARE = ("first, last", "figure", "library takes")
 _KEY = "~: another may be as fast"
 
 

@@ -50,7 +50,7 @@ def test_ranks_are_spread_over_hosts_with_names(mpi: Mpi, run: Run, tmp_path: Pa
     assert '"ranks_per_node":[2,2]' in record.replace(" ", "")
     assert "CPU: a core moves" in done.stderr
     if (own := len(cores())) < 4:  # both hosts' ranks have the same cores
-        assert f"# 4 ranks share {own} core" in done.stdout
+        assert f"# 4 ranks on emulated hosts share {own} core" in done.stdout
     assert "busiest" in done.stderr
     assert "busiest out of host0, 0 %" not in done.stderr
     assert (tmp_path / "a.svg").read_text().startswith("<svg")

@@ -106,7 +106,7 @@ def test_check_says_by_its_status(
         (["--from", "check"], "check is a command: it comes first"),
         (["pick", "--from", "REPORT"], "required: -k"),
         (["pick", "-k", "9", "--from", "REPORT"], "9 GPUs wanted, 7 to choose from"),
-        (["pick", "-k", "x", "--from", "REPORT"], "invalid int value: 'x'"),
+        (["pick", "-k", "x", "--from", "REPORT"], "'x' is no whole number"),
         (["pick", "-k", "2", "-n", "0", "--from", "REPORT"], "0 sets; at least 1"),
         (["pick", "-k", "2", "--objective", "tree", "--from", "REPORT"], "invalid choice: 'tree'"),
         (["pick", "-k", "2", "--exclude", "8", "--from", "REPORT"], "exclude; GPUs here: GPU0"),
