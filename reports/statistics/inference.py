@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import ceil, comb, erfc, exp, floor, log, nan, pi, sqrt
+from math import ceil, comb, erfc, exp, floor, log, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.statistics import TAIL, robust_scatter, student_p, student_quantile
+from busbar.statistics import TAIL, student_p, student_quantile
 
 
 def chi_squared_p(x: float, k: int) -> float:
@@ -32,20 +32,6 @@ def chi_squared_p(x: float, k: int) -> float:
         return 1.0
     share = 2 / (9 * k)
     return erfc(((x / k) ** (1 / 3) - 1 + share) / sqrt(share) / sqrt(2)) / 2
-
-
-def robust_test(
-    effect: float, own: int, others: NDArray[np.float64], least: float = 0.0
-) -> tuple[float, float]:
-    """Whether a median of ``own`` values that is above others' by ``effect`` is so by chance.
-
-    ``others``: deviations of the others from their median; ``least``: least standard deviation.
-    Returns the standard error of the effect and the one-sided p of Student's t.
-    """
-    scatter, count = max(least, robust_scatter(others)), len(others)
-    # Medians of normal values vary by pi / 2 more than means.
-    error = scatter * sqrt(pi / 2 * (1 / own + 1 / count))
-    return error, student_p(effect / error, count - 1)
 
 
 Samples = Sequence[Sequence[float]]
