@@ -48,6 +48,20 @@ def robust_scatter(deviations: Sequence[float] | Floats) -> float:
     return 1.4826 * float(np.median(np.abs(np.asarray(deviations, dtype=float))))
 
 
+def robust_test(
+    effect: float, own: int, others: NDArray[np.float64], least: float = 0.0
+) -> tuple[float, float]:
+    """Whether a median of ``own`` values that is above others' by ``effect`` is so by chance.
+
+    ``others``: deviations of the others from their median; ``least``: least standard deviation.
+    Returns the standard error of the effect and the one-sided p of Student's t.
+    """
+    scatter, count = max(least, robust_scatter(others)), len(others)
+    # Medians of normal values vary by pi / 2 more than means.
+    error = scatter * sqrt(pi / 2 * (1 / own + 1 / count))
+    return error, student_p(effect / error, count - 1)
+
+
 def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
     """The ends of the 95 % confidence intervals of the medians of series, and the sorted series.
 

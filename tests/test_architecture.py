@@ -82,9 +82,13 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("reports.tables", "busbar reports.records reports.statistics reports.analysis"),
     (
         "reports.figures",
-        "busbar collectives.predict reports.records reports.statistics reports.analysis",
+        "busbar topology.model collectives.predict reports.records reports.statistics"
+        " reports.analysis",
     ),
-    ("reports.page", "busbar reports.records reports.statistics reports.analysis reports.figures"),
+    (
+        "reports.page",
+        "busbar topology.model reports.records reports.statistics reports.analysis reports.figures",
+    ),
     ("reports.commands", "busbar collectives.predict reports.*"),
     ("reports", "busbar reports.readers reports.commands"),
     ("bench.launch", "busbar"),

@@ -751,6 +751,40 @@ def unlike(topology: Topology) -> list[Finding]:
     return findings
 
 
+def slow_ranks(topology: Topology) -> list[Finding]:
+    """Find the ranks, hosts and links whose measured rates are below 3/4 of the others'.
+
+    The decision is that of `topology.model.slow_units`: what explains the slow pairs is named.
+    """
+    from topology.model.slow_units import matrices, worse
+
+    others = topology.others_share
+    beside = f"; {taken(others)} while it was measured" if others >= MUCH else ""
+    findings: dict[tuple[str, ...], Finding] = {}
+    for pairs in matrices(topology):
+        if not pairs.more_is_better or not all(id.startswith("RANK") for id in pairs.ids):
+            continue
+        for one in worse(pairs, 1 / _UNLIKE - 1):
+            kind, ends = one.unit.kind, [pairs.ids[end] for end in one.unit.ends]
+            subjects = ("-".join(ends),) if kind == "link" else tuple(ends)
+            hosts = list(dict.fromkeys(filter(None, (pairs.nodes[e] for e in one.unit.ends))))
+            where = f" ({', '.join(hosts)})" if hosts else ""
+            way = {"sending": " sends", "receiving": " receives", "within": " inside"}.get(kind, "")
+            what = {"link": "a link", "node": "a host", "within": "a host"}.get(kind, "a rank")
+            rates = f"{one.value / 1e9:.3g} of {one.typical / 1e9:.3g} GB/s"
+            finding = Finding(
+                "pair-slow",
+                1 - 1 / one.times,
+                subjects,
+                f"{what}{way} slower than the others of its class",
+                f"{rates} in {one.pairs} of {format_count(one.of, 'pair')}{where}{beside}",
+                "look at the ports, cables and load of these; measure again with nothing else"
+                " running",
+            )
+            findings.setdefault(subjects, finding)
+    return list(findings.values())
+
+
 def disturbed(topology: Topology) -> list[Finding]:
     """Find that other programs took much of the cores while ranks were measured."""
     if topology.others_share < MUCH:
@@ -767,7 +801,7 @@ def disturbed(topology: Topology) -> list[Finding]:
     ]
 
 
-PEER_RULES = (p2p, measured, unlike, disturbed)
+PEER_RULES = (p2p, measured, unlike, slow_ranks, disturbed)
 
 
 _NVIDIA = "0x10de"

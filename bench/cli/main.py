@@ -11,7 +11,7 @@ from bench.launch.control_socket import VARIABLE, ControlSocket
 from bench.options.options import ALL, ALL_TITLE, BESIDE, PT2PT, TITLE, Options, make_parser, parse
 from busbar.arguments import program, unknown
 from busbar.commands import list_commands
-from busbar.errors import BusbarError, Unsupported
+from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.host import cores
 from busbar.launchers import by_hand, launched, speaks
 from busbar.process import serve
@@ -211,6 +211,16 @@ def _wanted(collective: str, argv: Sequence[str]) -> tuple[list[Options], list[s
     return options, [f"{name} is left out: {error}" for name, error in refused.items()]
 
 
+def _note_missing_gpus() -> None:
+    """Print that a run on GPUs would end at once, if this machine has none that can be used."""
+    from collectives.execution.gpu import take
+
+    try:
+        take.visible()
+    except Unavailable as error:
+        print_note(f"without --dry-run this ends with status {error.exit_status}: {error}")
+
+
 def _dry(wanted: Sequence[Options]) -> int:
     from bench.cli.dry import dry_run
     from bench.run.contenders import RankSetup, build_jobs
@@ -220,6 +230,8 @@ def _dry(wanted: Sequence[Options]) -> int:
     sign, first = launched(), wanted[0]
     if first.split is not None:
         raise Unsupported("--dry-run plans one group; leave out --split, and give its --ranks")
+    if (first.asks_for_gpus or first.names_gpu_transport) and not first.on_hosts and speaks():
+        _note_missing_gpus()
     counts = first.launch_counts if sign is None else (sign.size,)
     if sign is None and len(counts) * first.launches > 1 and speaks():
         seconds, text = _launches_take(wanted)

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp, log
 
 import numpy as np
 
 from bench.qualify.evidence import Evidence, Floats, Ints
 from bench.qualify.model import HARDWARE, HostReport
-from bench.qualify.speeds import MISSED, Slow, sequential_test, summarize, usual
+from bench.qualify.speeds import (
+    MISSED,
+    Slow,
+    below_threshold,
+    sequential_test,
+    summarize,
+    usual,
+)
 
 #: Hardware of at least this share of the hosts counts as a kind of host, not as a fault.
 KIND = 0.2
@@ -27,7 +34,8 @@ class Alone:
     `kinds` has the number of each host's kind; hosts with unusual facts count as the commonest
     kind. `different` maps such hosts to a text on the difference. `divided` maps hosts to facts
     without a majority value. `slow` maps slow hosts to the measures on which they are slow.
-    `suspects` are hosts to launch alone once more.
+    `suspects` are hosts to launch alone once more. `unsure` maps hosts that were launched as often
+    as allowed, and are neither slow nor cleared, to those measures.
     """
 
     kinds: Ints
@@ -35,6 +43,7 @@ class Alone:
     divided: dict[int, str] = field(default_factory=dict)
     slow: dict[int, dict[str, Slow]] = field(default_factory=dict)
     suspects: list[int] = field(default_factory=list)
+    unsure: dict[int, dict[str, Slow]] = field(default_factory=dict)
     launches: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -113,15 +122,16 @@ def _rates(
             slow = int(np.sum(ratios < test.cut))
             score = slow * test.slow + (len(ratios) - slow) * test.fast
             below = max(rates[host]) < least
-            if (below or score >= limit) and len(ratios) >= _LEAST:
-                launches = np.array(result.launches[host], dtype=np.int64)
-                summary = summarize(ratios, launches, 0, ())
-                if below:
-                    best, threshold = exp(max(rates[host])), exp(least)
-                    summary = replace(summary, rate=best, threshold=threshold)
+            launches = np.array(result.launches[host], dtype=np.int64)
+            if below and len(ratios) >= _LEAST:
+                summary = below_threshold(exp(max(rates[host])), exp(least), launches, 0, ())
                 result.slow.setdefault(host, {})[measure] = summary
+            elif score >= limit and len(ratios) >= _LEAST:
+                result.slow.setdefault(host, {})[measure] = summarize(ratios, launches, 0, ())
             elif (below or score > log(MISSED)) and len(ratios) < MOST:
                 suspects.add(host)
+            elif score > log(MISSED):
+                result.unsure.setdefault(host, {})[measure] = summarize(ratios, launches, 0, ())
     result.suspects = sorted(suspects - result.slow.keys())
 
 

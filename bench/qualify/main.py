@@ -27,6 +27,7 @@ from bench.qualify.model import (
     BOTH,
     FORWARD,
     MEASURES,
+    WAYS,
     Cluster,
     Decision,
     Ending,
@@ -84,11 +85,15 @@ _LAUNCH_FILES, _OWN_FILES = 6, 64
 
 
 def _minimum(text: str) -> tuple[str, float]:
-    """A measure and its minimum rate in bytes per second, from text such as ``memory=10GB/s``."""
+    """A measure and its minimum rate in bytes per second, from text such as ``memory=10GB/s``.
+
+    The text has a rate of both directions as `reports` shows it, their sum; returned is that of
+    each direction, as in an observation.
+    """
     measure, _, rate = text.partition("=")
     if measure not in MEASURES:
         raise Unsupported(f"{text[:40]!r}: write MEASURE=RATE, of {', '.join(MEASURES)}")
-    return measure, parse_rate(rate)
+    return measure, parse_rate(rate) / WAYS.get(measure, 1)
 
 
 class QualifyCommand(Command):
@@ -148,7 +153,8 @@ class QualifyCommand(Command):
     )
     minimum: tuple[tuple[str, float], ...] = option(
         "--minimum MEASURE=RATE  a host is slow below this rate, too: of memory or allreduce alone,"
-        " of forward, backward or both in its best pair, such as memory=10GB/s; repeatable",
+        " of forward, backward or both (the sum of both directions) in its best pair, such as"
+        " memory=10GB/s; repeatable",
         (),
         _minimum,
         action="append",

@@ -12,6 +12,9 @@ from enum import Enum
 
 #: One direction of a pair: from its first host to its second, the other way, and both at once.
 FORWARD, BACKWARD, BOTH = "forward", "backward", "both"
+#: Directions at once of a pair's measures. Observations have the rate of each direction; for people
+#: and in records a rate of both is the sum.
+WAYS = {FORWARD: 1, BACKWARD: 1, BOTH: 2}
 #: The measure of a launch over more than two hosts: algorithm bandwidth of an all-reduce.
 ALLREDUCE = "allreduce"
 #: The measure of a host alone: the rate at which its ranks copy memory.
@@ -75,8 +78,8 @@ class Limits:
     A subject is slow if its rate is below `slow` times the median of comparable subjects.
     `false_alarm` is the probability, for a whole campaign, that a healthy host is called bad.
     `minimum` maps a measure (`memory`, `forward`, `allreduce`, ...) to the minimum rate in bytes
-    per second. With up to `all_pairs` hosts every pair is measured, so that a single slow link is
-    found.
+    per second, of `both` that of each direction, as in an observation. With up to `all_pairs` hosts
+    every pair is measured, so that a single slow link is found.
     """
 
     slow: float = 0.95
@@ -143,7 +146,8 @@ class Verdict:
     `kind` is "host", "link", "uplink" or "group". `subject` has one host, the two hosts of a link,
     or all hosts of the rack or group. Every host has one verdict. Links, uplinks and groups have
     one only if they are not good. `ratio` is the rate over the median of comparable subjects, with
-    an interval from `low` to `high`. `launches` are the numbers of the launches that show it.
+    an interval from `low` to `high`; or, if `of_minimum`, the best rate over the minimum rate that
+    was asked for, without interval. `launches` are the numbers of the launches that show it.
     `reason` is a clause such as "seen in 5 pairs" or "in stage pairs, in 2 of 2 launches".
     """
 
@@ -155,6 +159,7 @@ class Verdict:
     low: float | None = None
     high: float | None = None
     launches: tuple[int, ...] = ()
+    of_minimum: bool = False
 
 
 @dataclass(frozen=True)

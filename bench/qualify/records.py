@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bench.qualify.model import ALLREDUCE, BACKWARD, BOTH, FORWARD, Observation
+from bench.qualify.model import ALLREDUCE, BACKWARD, BOTH, FORWARD, WAYS, Observation
 from bench.qualify.store import Header
 from collectives.schedule import catalogue
 from reports.readers.codec import to_jsonl
 from reports.records.measurement import Measurement, Run
 
-# For each measure: the name of the test in `bench.pt2pt`, and the number of directions at once.
+# For each measure: the name of the test in `bench.pt2pt`.
 _TESTS = {
-    FORWARD: ("bandwidth", 1),
-    BACKWARD: ("bandwidth", 1),
-    BOTH: ("bidirectional_bandwidth", 2),
-    ALLREDUCE: ("allreduce", 1),
+    FORWARD: "bandwidth",
+    BACKWARD: "bandwidth",
+    BOTH: "bidirectional_bandwidth",
+    ALLREDUCE: "allreduce",
 }
 
 
@@ -38,7 +38,7 @@ def _rows(header: Header, one: Observation) -> Iterator[Measurement]:
         "", launch.number, "", program="bench.qualify", hosts=launch.hosts, environment=environment
     )
     for measure, values in one.rates.items():
-        test, ways = _TESTS[measure]
+        test, ways = _TESTS[measure], WAYS.get(measure, 1)
         pairs = per_host if len(launch.hosts) == 2 else 1
         ranks = per_host * len(launch.hosts)
         # Data of pairs crosses one link once.

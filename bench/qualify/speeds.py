@@ -53,7 +53,8 @@ class Slow:
 
     `low` and `high` contain the median ratio in 95 % of cases if there are six flows or more; with
     fewer they are the smallest and the largest ratio. `channels` has the slow channels of a host.
-    For hosts below a threshold, `rate` is the best rate in bytes per second.
+    For subjects below a threshold, `rate` is the best rate in bytes per second, and `ratio` is the
+    share of the threshold that it reaches.
     """
 
     ratio: float
@@ -77,7 +78,8 @@ class Speeds:
     hosts; one host of each is to be paired before they are called slow, because hosts behind one
     slow uplink are slow with all hosts but each other. `cleared` marks hosts that are fast, and
     `fast` has pairs of them, one in each row. `best` is each host's ratio in the best pair of its
-    worst channel.
+    worst channel. `incomparable` hosts have no pair that a pair of other hosts can be compared
+    with, and no threshold tells whether they are slow.
     """
 
     hosts: dict[int, Slow] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class Speeds:
     cleared: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
     fast: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     best: Floats = field(default_factory=lambda: np.zeros(0))
+    incomparable: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,10 @@ class Judge:
         self.nhosts = len(evidence.hosts)
         self.out = np.zeros(self.nhosts, dtype=bool)
         self.out[list(left_out)] = True
+        minimum = evidence.limits.minimum
+        one_way = max(minimum.get(FORWARD, 0.0), minimum.get(BACKWARD, 0.0))
+        #: The minimum rate of each channel in bytes per second; 0 without.
+        self.thresholds = np.array([one_way, one_way, minimum.get(BOTH, 0.0)])
         self.crosses = self._crosses(evidence.racks)
         self.ratio, informs = self._ratios()
         self.ends = _Ends(self.flows, informs)
@@ -193,7 +200,8 @@ class Judge:
         """Log of each flow's rate over similar flows; whether it counts for its source and target.
 
         Similar flows are between hosts of the same two kinds, both inside a rack or both across
-        racks. A flow to a host of a slower kind does not count for its partner.
+        racks. A flow to a host of a slower kind does not count for its partner, and neither does a
+        flow that is only similar to flows of the same host.
         """
         flows, kinds = self.flows, self.kinds
         a, b = kinds[flows.source], kinds[flows.target]
@@ -208,7 +216,7 @@ class Judge:
             rounds = like & flows.in_round
             level[n] = usual(flows.rate[rounds if rounds.any() else like])
         own = dict(zip(classes.tolist(), level.tolist(), strict=True))
-        informs = [np.ones(len(key), dtype=bool), np.ones(len(key), dtype=bool)]
+        informs = self._others_are_similar(member)
         if most > 1:
             tolerance = -log(self.evidence.limits.slow)
             for side, kind in zip(informs, (a, b), strict=True):
@@ -216,6 +224,29 @@ class Judge:
                 rate = np.array([own.get(k, -np.inf) for k in same.tolist()])
                 side &= rate <= level[member] + tolerance
         return flows.rate - level[member], (informs[0], informs[1])
+
+    def _others_are_similar(self, member: Ints) -> tuple[Bools, Bools]:
+        """Whether a flow's class has flows without its source, and without its target.
+
+        `member`: the number of each flow's class. Hosts that fail do not count.
+        """
+        flows, counted = self.flows, ~self.out[self.flows.source] & ~self.out[self.flows.target]
+        own = np.concatenate(
+            [member * self.nhosts + flows.source, member * self.nhosts + flows.target]
+        )
+        _, number = np.unique(own, return_inverse=True)
+        mine = np.bincount(number, weights=np.tile(counted, 2))[number]
+        others: Bools = np.tile(np.bincount(member, weights=counted)[member], 2) > mine
+        return others[: len(member)], others[len(member) :]
+
+    def incomparable(self) -> Bools:
+        """True for hosts that have flows, of which none can be compared with flows of others."""
+        ends = self.ends
+        usable = ~self.out[ends.host] & ~self.out[ends.partner]
+        flows = np.bincount(ends.host[usable], minlength=self.nhosts)
+        compared = np.bincount(ends.host[usable & ends.informs], minlength=self.nhosts)
+        result: Bools = (flows > 0) & (compared == 0)
+        return result
 
     # ------------------------------------------------------------------ tests
 
@@ -522,15 +553,21 @@ def _hosts(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result:
     ends = judge.ends
     score, counts = judge.score_hosts()
     present = np.bincount(judge.flows.channel, minlength=3)[[OUT, OUT, DUPLEX]] > 0
+    incomparable = judge.incomparable()
     cleared = ((score <= log(MISSED)) | ~present).all(axis=1) | judge.out
     result.best = np.exp(np.where(present, judge.best(judge.ratio), np.inf).min(axis=1))
+    result.best[incomparable] = np.inf
+    if judge.thresholds.any():
+        cleared |= incomparable
+    else:
+        result.incomparable.update(np.flatnonzero(incomparable).tolist())
     _thresholds(judge, result)
-    cleared[[*result.hosts, *result.unsure]] = False
+    cleared[[*result.hosts, *result.unsure, *result.incomparable]] = False
     order = np.argsort(ends.host, kind="stable")
     starts = np.searchsorted(ends.host[order], np.arange(judge.nhosts + 1))
     usable = judge.usable()
     for host in np.flatnonzero(~cleared).tolist():
-        if host in result.hosts or host in result.unsure:
+        if host in result.hosts or host in result.unsure or host in result.incomparable:
             continue
         rows = order[starts[host] : starts[host + 1]]
         rows = rows[usable[rows] & (counts[rows] | ~judge.is_slow[ends.flow[rows]])]
@@ -551,26 +588,34 @@ def _hosts(judge: Judge, groups: Sequence[frozenset[int]], limit: float, result:
 
 
 def _thresholds(judge: Judge, result: Speeds) -> None:
-    """Find hosts that are below a threshold even in their best pair."""
-    minimum, ends = judge.evidence.limits.minimum, judge.ends
-    one_way = max(minimum.get(FORWARD, 0.0), minimum.get(BACKWARD, 0.0))
-    least = np.array([one_way, one_way, minimum.get(BOTH, 0.0)])
-    if not least.any():
-        return
+    """Find hosts that are below a threshold even in their best pair.
+
+    If only two hosts work, their pair is below it, and nothing tells which of them is slow.
+    """
+    least, ends = judge.thresholds, judge.ends
     rate = np.exp(judge.best(judge.flows.rate))
     below = (rate < least) & (rate > 0) & ~judge.out[:, None]
+    working = np.flatnonzero(~judge.out).tolist()
     for host in np.flatnonzero(below.any(axis=1)).tolist():
-        channels = np.flatnonzero(below[host])
-        mine = (ends.host == host) & (ends.channel == channels[0])
-        flows = ends.flow[mine]
-        partners = len(np.unique(ends.partner[mine]))
-        launches = np.unique(judge.flows.launch[flows])
-        slow = replace(
-            summarize(judge.ratio[flows], launches, partners, tuple(channels.tolist())),
-            rate=float(rate[host, channels[0]]),
-            threshold=float(least[channels[0]]),
+        share = np.full(len(least), np.inf)
+        np.divide(rate[host], least, out=share, where=below[host])
+        channel = int(share.argmin())
+        mine = (ends.host == host) & (ends.channel == channel)
+        launches = np.unique(judge.flows.launch[ends.flow[mine]])
+        slow = below_threshold(
+            float(rate[host, channel]),
+            float(least[channel]),
+            launches,
+            len(np.unique(ends.partner[mine])),
+            (channel,),
         )
-        (result.hosts if len(launches) >= LEAST else result.unsure)[host] = slow
+        if len(working) == 2 and len(launches) >= LEAST:
+            result.links[working[0], working[1]] = slow
+            result.incomparable.add(host)
+        elif len(launches) >= LEAST and slow.partners >= LEAST - 1:
+            result.hosts[host] = slow
+        else:
+            result.unsure[host] = slow
 
 
 def _slow_host(judge: Judge, rows: Ints, counts: Bools, score: Floats, limit: float) -> Slow | None:
@@ -668,6 +713,14 @@ def _link(judge: Judge, rows: Ints, pair: Pair, limit: float, result: Speeds) ->
         result.links[pair] = evidence
     elif score > log(MISSED):
         result.suspects[pair] = evidence
+
+
+def below_threshold(
+    rate: float, threshold: float, launches: Ints, partners: int, channels: tuple[int, ...]
+) -> Slow:
+    """A subject whose best rate, in bytes per second, is below a threshold."""
+    share, shown = rate / threshold, tuple(int(n) for n in launches)
+    return Slow(share, share, share, shown, partners, channels, rate, threshold)
 
 
 def summarize(

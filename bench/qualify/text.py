@@ -75,8 +75,15 @@ def _members(verdict: Verdict) -> str:
 
 def clause(verdict: Verdict, cluster: Cluster) -> str:
     """A verdict as a clause: ``host5 is slow (x0.60)``."""
-    ratio = f" (x{verdict.ratio:.2f})" if verdict.state is State.SLOW and verdict.ratio else ""
+    ratio = _ratio(verdict) if verdict.state is State.SLOW else ""
     return f"{subject(verdict, cluster)} {_CLAUSES[verdict.state]}{ratio}"
+
+
+def _ratio(verdict: Verdict) -> str:
+    """A verdict's ratio in parentheses, and of what it is if not of comparable rates."""
+    if verdict.ratio is None:
+        return ""
+    return f" (x{verdict.ratio:.2f}{' of the minimum' if verdict.of_minimum else ''})"
 
 
 def sentence(cluster: Cluster, verdicts: Sequence[Verdict], across: float | None = None) -> str:
@@ -135,9 +142,8 @@ def launches(verdict: Verdict) -> str:
 
 def why(verdict: Verdict) -> str:
     """A verdict as a scheduler's reason: ``busbar: slow (x0.60), seen in 5 pairs``."""
-    ratio = f" (x{verdict.ratio:.2f})" if verdict.ratio is not None else ""
     reason = f", {verdict.reason}" if verdict.reason else ""
-    return make_printable(f"busbar: {verdict.state.value}{ratio}{reason}")
+    return make_printable(f"busbar: {verdict.state.value}{_ratio(verdict)}{reason}")
 
 
 def hostfile(hosts: Sequence[str]) -> str:
@@ -189,7 +195,7 @@ def _metrics(verdicts: Sequence[Verdict], seconds: float, when: float) -> Iterat
     for one in hosts:
         yield f"{name}{_labels(host=one.subject[0], state=one.state.value)} 1"
     name = "busbar_qualify_rate_ratio"
-    yield from _about(name, "Rate over the median of comparable ones.")
+    yield from _about(name, "Rate over the median of comparable ones, or over --minimum.")
     for one in verdicts:
         if one.ratio is not None:
             named = _members(one) if one.kind == GROUP else " ".join(one.subject)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
 from bench.qualify.alone import Alone
 from bench.qualify.evidence import CHANNELS, DUPLEX, IN, OUT, Evidence
 from bench.qualify.failures import Failures, Finding
-from bench.qualify.model import State, Verdict
+from bench.qualify.model import BOTH, WAYS, State, Verdict
 from bench.qualify.speeds import Slow, Speeds
 from bench.qualify.together import Together
 from busbar.units import format_count, format_rate
@@ -64,11 +65,7 @@ def _host(findings: Findings, host: int, shown: tuple[int, ...] = ()) -> Verdict
         return _ratio("host", subject, State.SLOW, slow, _seen(slow))
     if host in alone.slow:
         measure, slow = min(alone.slow[host].items(), key=lambda item: item[1].ratio)
-        often = (
-            f"{measure} alone, in {format_count(len(slow.launches), 'launch')}{_threshold(slow)}"
-        )
-        if len(findings.evidence.hosts) == 1:  # it was compared with itself
-            return Verdict("host", subject, State.SLOW, often, launches=slow.launches)
+        often = f"{_alone(measure, slow)}{_threshold(slow)}"
         return _ratio("host", subject, State.SLOW, slow, often)
     if host in alone.different:
         launches, reason = alone.launches.get(host, ()), alone.different[host]
@@ -88,10 +85,17 @@ def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
         reason = "too few launches since one failed or was slow"
     elif len(findings.evidence.hosts) == 1:
         return _only_host(findings, shown)
+    elif host in alone.unsure:
+        measure, slow = min(alone.unsure[host].items(), key=lambda item: item[1].ratio)
+        reason = f"{_alone(measure, slow)}, too few hosts or too much noise to tell"
+        return _ratio("host", subject, State.CANNOT_TELL, slow, reason)
+    elif host in speeds.incomparable:
+        reason = _incomparable(findings, host)
     elif host in speeds.unsure:
-        slow = speeds.unsure[host]
-        if slow is not None:
-            return _ratio("host", subject, State.CANNOT_TELL, slow, f"{_seen(slow)}, not in all")
+        unsure = speeds.unsure[host]
+        if unsure is not None:
+            reason = f"{_seen(unsure)}, {_WEAK[unsure.threshold > 0]}"
+            return _ratio("host", subject, State.CANNOT_TELL, unsure, reason)
         reason = "too few pairs measured" if shown else "not measured"
     elif host in alone.divided:
         reason = alone.divided[host]
@@ -100,6 +104,24 @@ def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
     best = float(speeds.best[host]) if len(speeds.best) else np.inf
     ratio = best if np.isfinite(best) else None
     return Verdict("host", subject, State.GOOD, ratio=ratio, launches=shown)
+
+
+def _incomparable(findings: Findings, host: int) -> str:
+    """Why nobody can tell whether a host is slow that has no pair to be compared with others'."""
+    evidence, best = findings.evidence, dict[str, float]()
+    for one in evidence.pairs:
+        if host in one.hosts:
+            for measure, rates in one.observation.rates.items():
+                best[measure] = max(median(rates), best.get(measure, 0.0))
+    if any(host in link and slow.threshold for link, slow in findings.speeds.links.items()):
+        return (
+            "its only pair is below the minimum: only a third host can tell which of both is slow"
+        )
+    figures = ", ".join(f"{name} {format_rate(WAYS[name] * best[name])}" for name in sorted(best))
+    return (
+        f"{figures} GB/s; nothing to compare with: only more hosts or --minimum"
+        f" {BOTH}=RATE can tell whether it is slow"
+    )
 
 
 def _only_host(findings: Findings, shown: tuple[int, ...]) -> Verdict:
@@ -123,8 +145,18 @@ def _only_host(findings: Findings, shown: tuple[int, ...]) -> Verdict:
     return Verdict("host", evidence.hosts, state, reason, launches=shown)
 
 
+# Why a rate that is too low does not count: without and with a threshold.
+_WEAK = ("not in all", "too few launches")
+
+
+def _alone(measure: str, slow: Slow) -> str:
+    return f"{measure} alone, in {format_count(len(slow.launches), 'launch')}"
+
+
 def _seen(slow: Slow) -> str:
     reason = f"seen in {format_count(slow.partners, 'pair')}{_threshold(slow)}"
+    if slow.threshold:
+        return reason
     if slow.channels == (DUPLEX,):
         return f"{reason}, {CHANNELS[DUPLEX]} only"
     if OUT in slow.channels and IN not in slow.channels:
@@ -137,7 +169,15 @@ def _seen(slow: Slow) -> str:
 def _threshold(slow: Slow) -> str:
     if not slow.threshold:
         return ""
-    return f", {format_rate(slow.rate)} GB/s at best, below {format_rate(slow.threshold)} GB/s"
+    # Of both directions at once the sum, as `reports` shows it.
+    ways = WAYS[BOTH] if slow.channels == (DUPLEX,) else 1
+    what = f" {_BELOW[slow.channels[0]]}" if slow.channels else ""
+    rate, threshold = (format_rate(ways * one) for one in (slow.rate, slow.threshold))
+    return f",{what} {rate} GB/s at best, below {threshold} GB/s"
+
+
+# The rate of each channel that is below a threshold.
+_BELOW = {OUT: "sending", IN: "receiving", DUPLEX: "both directions together"}
 
 
 def _failed(kind: str, subject: tuple[str, ...], one: Finding) -> Verdict:
@@ -145,6 +185,10 @@ def _failed(kind: str, subject: tuple[str, ...], one: Finding) -> Verdict:
 
 
 def _ratio(kind: str, subject: tuple[str, ...], state: State, slow: Slow, reason: str) -> Verdict:
+    if slow.threshold:
+        return Verdict(
+            kind, subject, state, reason, slow.ratio, launches=slow.launches, of_minimum=True
+        )
     return Verdict(kind, subject, state, reason, slow.ratio, slow.low, slow.high, slow.launches)
 
 
@@ -163,9 +207,8 @@ def _links(findings: Findings) -> Iterator[Verdict]:
     for (a, b), one in sorted(findings.failures.links.items()):
         yield _failed("link", (names[a], names[b]), one)
     for (a, b), slow in sorted(findings.speeds.links.items()):
-        often = (
-            f"seen in {format_count(len(slow.launches), 'launch')}, both hosts are fast with others"
-        )
+        often = f"seen in {format_count(len(slow.launches), 'launch')}"
+        often += _threshold(slow) or ", both hosts are fast with others"
         yield _ratio("link", (names[a], names[b]), State.SLOW, slow, often)
 
 

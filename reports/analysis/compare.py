@@ -7,6 +7,7 @@ launches measured both sides, the sides are compared within each launch. No I/O.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, isnan
@@ -30,7 +31,9 @@ from reports.statistics.inference import (
     launch_center,
     launch_scatter,
     launch_test,
+    least_p,
     ratio_interval,
+    separated,
     within_run,
 )
 
@@ -107,8 +110,9 @@ class Comparison:
 
     ``word``: one of `Word`. ``untested``: a side has single figures only; then ``low``, ``high``,
     ``p`` and ``effect`` are None. ``cannot tell``: no difference was found, and a side has one
-    launch or the interval reaches a factor of 2 either way. With one launch per side
-    ``p`` is None, and ``low`` and ``high`` come from the iterations of these launches alone.
+    launch, or the interval reaches a factor of 2 either way, or the row is `apart`. With one launch
+    per side ``p`` is None, and ``low`` and ``high`` come from the iterations of these launches
+    alone.
     """
 
     row: Joined
@@ -145,6 +149,39 @@ class Comparison:
         ends = [self.metric.of_cost(end) for end in (self.low, self.high)]
         known = sorted(end for end in ends if end is not None)
         return (known[0], known[1]) if len(known) == 2 else None
+
+    @property
+    def apart(self) -> bool:
+        """True if the interval, which is not corrected for the number of rows, excludes 1.
+
+        Of `few` launches also if all of one side took longer than all of the other.
+        """
+        if self.low is None or self.high is None:
+            return False
+        excludes = self.low > 1 or self.high < 1
+        return excludes or (self.few and separated(*self.row.sides, self.row.within))
+
+    @property
+    def few(self) -> bool:
+        """True if no test without assumptions could find a difference in so few launches.
+
+        Then a p that is not significant is no evidence of equality, however many rows there are.
+        One launch a side is not meant: its interval is that of its iterations.
+        """
+        base, new = (len(side) for side in self.row.sides)
+        return base + new > 2 and least_p(base, new, len(self.row.within)) >= _SIGNIFICANT
+
+    @property
+    def may_be_slower(self) -> bool:
+        """True if NEW is slower, or was not measured often enough to tell and looks slower.
+
+        A single figure a side looks as it is; one launch a side looks slower if its interval is
+        above 1, a few launches if they are `apart`. With more launches the test decides.
+        """
+        if self.word == CANNOT_TELL:
+            one_launch_a_side = self.p is None and self.low is not None and self.low > 1
+            return one_launch_a_side or (self.few and self.apart and self.ratio > 1)
+        return self.word in ("slower", UNTESTED)
 
     @property
     def scatter(self) -> float | None:
@@ -393,9 +430,11 @@ def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
         return Comparison(j, ratio, None, None, None, None, UNTESTED)
     word: Word = CANNOT_TELL if p is None else single_word(ratio, *bounds, p, noise)
     wide = bounds[0] < 1 / _FACTOR or bounds[1] > _FACTOR
-    if word == "indistinguishable" and (wide or 1 in map(len, j.sides)):
-        word = CANNOT_TELL
-    return Comparison(j, ratio, *bounds, p, cliffs_delta(j.base_times, j.new_times), word)
+    result = Comparison(j, ratio, *bounds, p, cliffs_delta(j.base_times, j.new_times), word)
+    differs = result.apart and not 1 / (1 + noise) <= ratio <= 1 + noise
+    if word == "indistinguishable" and (wide or 1 in map(len, j.sides) or differs):
+        return dataclasses.replace(result, word=CANNOT_TELL)
+    return result
 
 
 def _ratio(j: Joined) -> float:

@@ -1,6 +1,6 @@
 """The map of the machine that a run was measured on.
 
-Only this module of reports uses ``topology``, which reads, checks and lays out the map.
+Only this module of reports reads, checks and lays out the map, which ``topology`` does.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import ReportError
-from reports.analysis.stragglers import Cell, Pairs
+from topology.model.slow_units import Pairs, matrices
 
 if TYPE_CHECKING:
     from topology.diagnostics import Finding
-    from topology.model.topology import Topology
     from topology.views.picture import Drawing, Shapes
 
 #: Title, unit, and factor from seconds or bytes/s to that unit, by measured quantity.
@@ -66,10 +65,10 @@ def read_machine(files: Sequence[Path]) -> MachinePart:
 
     topology = gather([str(file) for file in files])[0]
     drawing = draw(topology)
-    findings, matrices = check(topology), tuple(_pairs(topology))
+    findings, measured = check(topology), tuple(matrices(topology))
     if len(drawing.nodes) < 2:
-        return MachinePart(topology.sources, None, None, findings, matrices)
-    return MachinePart(topology.sources, drawing, shapes(drawing), findings, matrices)
+        return MachinePart(topology.sources, None, None, findings, measured)
+    return MachinePart(topology.sources, drawing, shapes(drawing), findings, measured)
 
 
 def read_pairs(file: Path) -> list[Pairs]:
@@ -80,33 +79,8 @@ def read_pairs(file: Path) -> list[Pairs]:
     """
     from topology.sources.gather import gather
 
-    matrices = _pairs(gather([str(file)])[0])
-    if not matrices:
+    measured = matrices(gather([str(file)])[0])
+    if not measured:
         reason = "no measured matrix; make one with mpirun -n 4 busbar topology measure -o FILE"
         raise ReportError(f"{file}: {reason}")
-    return matrices
-
-
-def _pairs(topology: Topology) -> list[Pairs]:
-    """The matrices of all measured quantities in a map."""
-    from topology.model.measured import QUANTITIES, ends, kind_of_pair, matrix, slow
-    from topology.model.topology import Kind
-
-    matrices = []
-    for name, more_is_better in QUANTITIES.items():
-        cells = matrix(topology, name)
-        if not cells:
-            continue
-        ids = ends(topology, cells)
-        at = {id: n for n, id in enumerate(ids)}
-        hosts = [topology.ancestor(id, Kind.HOST) for id in ids]
-        nodes = tuple("" if h is None else h.name or h.id for h in hosts)
-        values = {
-            (at[a], at[b]): Cell(c.value, c.low, c.high, kind_of_pair(topology, a, b))
-            for (a, b), c in cells.items()
-        }
-        directed = name == "bandwidth"  # for other quantities both directions are one measurement
-        worse = frozenset((at[s.a], at[s.b]) for s in slow(topology, cells, more_is_better))
-        beside = topology.disturbance
-        matrices.append(Pairs(name, more_is_better, directed, ids, nodes, values, worse, beside))
-    return matrices
+    return measured

@@ -14,12 +14,12 @@ from math import exp, inf, log
 
 import numpy as np
 
-from busbar.statistics import student_quantile
+from busbar.statistics import robust_test, student_quantile
 from busbar.units import format_size
 from reports.analysis.compare import by_key, cost, samples
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import setting
-from reports.statistics.inference import launch_center, robust_test
+from reports.statistics.inference import launch_center
 from reports.statistics.quantities import LATENCY_BOUND
 
 #: Fewest files to tell one from the others: with fewer, no test can be significant.

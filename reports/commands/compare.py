@@ -205,12 +205,20 @@ def _print(
     rows: Sequence[Measurement],
     options: CompareCommand,
 ) -> None:
-    from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
+    from reports.tables.comparison import (
+        clocks,
+        comparison_tables,
+        counts_of,
+        remedy,
+        resolution,
+        unjudged,
+    )
 
     terminal = console()
     for shown in comparison_tables(comparisons, terminal.width):
         print_table(terminal, shown)
-    for text in filter(None, (tell(comparisons) for tell in (remedy, resolution, clocks))):
+    asides = (remedy, resolution, clocks, unjudged)
+    for text in filter(None, (tell(comparisons) for tell in asides)):
         terminal.print(text, markup=False, highlight=False)
     print_rules(terminal, rules, rows, options)
     print(f"NEW against BASE: {counts_of(comparisons)}{_largest(comparisons)}")
@@ -224,12 +232,6 @@ def _largest(comparisons: Sequence[Comparison]) -> str:
     return f"; largest change {format_change(largest.change)} ({named(largest.row.base)})"
 
 
-def _may_be_slower(c: Comparison) -> bool:
-    """True if the row is slower, or if it was not measured often enough to tell."""
-    of_one_launch = c.word == "cannot tell" and c.low is not None and c.low > 1
-    return c.word in ("slower", "untested") or of_one_launch
-
-
 def _failed(
     comparisons: Sequence[Comparison], fail: float | None, new: Sequence[Measurement]
 ) -> list[str]:
@@ -237,11 +239,12 @@ def _failed(
     lines = list[str]()
     if fail is None:
         return lines
-    slow = [c for c in comparisons if c.ratio > 1 + fail and _may_be_slower(c)]
+    slow = [c for c in comparisons if c.ratio > 1 + fail and c.may_be_slower]
     wrong = [r for r in new if r.wrong]  # of all launches, and also those that BASE lacks
     if slow:
         untold = sum(c.word == "cannot tell" for c in slow)
-        but = f"; one launch a side cannot tell {untold} of them from chance" if untold else ""
+        launches = "one launch a side" if all(c.p is None for c in slow) else "so few launches"
+        but = f"; {launches} cannot tell {untold} of them from chance" if untold else ""
         lines.append(f"FAILED: {_slower(len(slow), fail)}{but}")
     if wrong:
         lines.append(f"FAILED: NEW has wrong elements in {format_count(len(wrong), 'row')}")

@@ -31,13 +31,13 @@ from busbar.files import encode_figure
 from busbar.units import format_seconds, format_size, is_open
 from reports.analysis.cautions import ABOVE_IN_SHORT, share_of_limit, why_above
 from reports.analysis.machine import MachinePart, shown
-from reports.analysis.stragglers import Pairs
 from reports.analysis.winners import mostly_disturbed
 from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import BESIDE, PLACEMENT, Metric, is_measured
 from reports.statistics.quantities import BEYOND_LIMIT
+from topology.model.slow_units import Pairs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from reports.analysis.machine import MachinePart, MatrixShown, shown
-from reports.analysis.stragglers import Pairs
 from reports.page.markup import details, section, table, text
+from topology.model.slow_units import Pairs
 
 _KINDS = {
     "nvlink": "NVLink",

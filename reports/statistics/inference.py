@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import ceil, erfc, exp, floor, log, nan, pi, sqrt
+from math import ceil, comb, erfc, exp, floor, log, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.statistics import TAIL, robust_scatter, student_p, student_quantile
+from busbar.statistics import TAIL, student_p, student_quantile
 
 
 def chi_squared_p(x: float, k: int) -> float:
@@ -32,20 +32,6 @@ def chi_squared_p(x: float, k: int) -> float:
         return 1.0
     share = 2 / (9 * k)
     return erfc(((x / k) ** (1 / 3) - 1 + share) / sqrt(share) / sqrt(2)) / 2
-
-
-def robust_test(
-    effect: float, own: int, others: NDArray[np.float64], least: float = 0.0
-) -> tuple[float, float]:
-    """Whether a median of ``own`` values that is above others' by ``effect`` is so by chance.
-
-    ``others``: deviations of the others from their median; ``least``: least standard deviation.
-    Returns the standard error of the effect and the one-sided p of Student's t.
-    """
-    scatter, count = max(least, robust_scatter(others)), len(others)
-    # Medians of normal values vary by pi / 2 more than means.
-    error = scatter * sqrt(pi / 2 * (1 / own + 1 / count))
-    return error, student_p(effect / error, count - 1)
 
 
 Samples = Sequence[Sequence[float]]
@@ -166,6 +152,27 @@ def launch_test(base: Samples, new: Samples, within: Sequence[float] = ()) -> fl
     if not difference.error:
         return float(not difference.middle)
     return 2 * student_p(abs(difference.middle) / difference.error, difference.freedom)
+
+
+def least_p(base: int, new: int, within: int = 0) -> float:
+    """The least two-sided p that any test can give that assumes no distribution.
+
+    ``base``, ``new``: launches of each side. If they are alike, any of the C(base + new, new) ways
+    to divide them is as probable, so complete separation has twice the probability of one of them.
+    ``within``: launches that measured both sides; then each has either sign as often.
+    """
+    return 2.0 ** (1 - within) if within else 2 / comb(base + new, new)
+
+
+def separated(base: Samples, new: Samples, within: Sequence[float] = ()) -> bool:
+    """True if every launch of one side took longer than every launch of the other, by medians.
+
+    With ``within``, if every launch has the same sign.
+    """
+    if within:
+        return min(within) > 0 or max(within) < 0
+    sides = [[float(np.median(run)) for run in side if len(run)] for side in (base, new)]
+    return max(sides[0]) < min(sides[1]) or max(sides[1]) < min(sides[0])
 
 
 def launch_scatter(base: Samples, new: Samples) -> float | None:

@@ -20,7 +20,7 @@ from busbar.units import (
     format_size,
 )
 from reports.analysis.cautions import command_of
-from reports.analysis.compare import CANNOT_TELL, IGNORED, WORDS, Comparison, Difference
+from reports.analysis.compare import CANNOT_TELL, IGNORED, UNTESTED, WORDS, Comparison, Difference
 from reports.analysis.history import History, HistoryEvent, Series, events
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import BANDWIDTH, BESIDE, MESSAGE_RATE, TIME, named, present, setting
@@ -133,16 +133,46 @@ def counts_of(comparisons: Sequence[Comparison]) -> str:
     """The number of rows with each verdict, as ``2 slower, 30 indistinguishable``."""
     words = [c.word for c in comparisons]
     counts = ", ".join(f"{words.count(k)} {k}" for k in WORDS if k in words)
-    reasons = (_why_untold(c) for c in comparisons if c.word == CANNOT_TELL)
+    tested = sum(c.p is not None for c in comparisons)
+    reasons = (_why_untold(c, tested) for c in comparisons if c.word in (CANNOT_TELL, UNTESTED))
     return ": ".join(filter(None, (counts, ", ".join(dict.fromkeys(reasons)))))
 
 
-def _why_untold(c: Comparison) -> str:
-    """Why no verdict on a row is possible."""
+def _why_untold(c: Comparison, tested: int) -> str:
+    """Why no verdict on a row is possible, one of ``tested`` rows."""
     fewest, most = sorted(map(len, c.row.sides))
-    if fewest > 1:
+    if fewest == 1:
+        return "one launch a side" if most == 1 else "one launch on a side"
+    if not c.apart:
         return "the interval reaches a factor of 2"
-    return "one launch a side" if most == 1 else "one launch on a side"
+    if c.few:
+        return f"{fewest} launches a side are too few for a test"
+    return f"the interval excludes no change, but among {tested} rows that may be chance"
+
+
+def unjudged(comparisons: Sequence[Comparison]) -> str:
+    """How many rows without a verdict look slower or faster by over 5 %, and at which sizes.
+
+    Empty if every row has a verdict.
+    """
+    rows = [c for c in comparisons if c.word in (CANNOT_TELL, UNTESTED)]
+    if not rows:
+        return ""
+    slow = [c for c in rows if c.ratio > 1 + _ASKED]
+    fast = [c for c in rows if c.ratio < 1 / (1 + _ASKED)]
+    parts = (_looks(some, word) for some, word in ((slow, "slower"), (fast, "faster")))
+    return f"Without a verdict: {'; '.join(parts)}."
+
+
+def _looks(rows: Sequence[Comparison], word: str) -> str:
+    """``28 rows over 5 % slower, from 1M to 8G``."""
+    by = f"over {100 * _ASKED:g} % {word}"
+    if not rows:
+        return f"none {by}"
+    ends = [c.row.base.nbytes or 0 for c in rows]
+    low, high = format_size(min(ends)), format_size(max(ends))
+    sizes = f"at {low}" if low == high else f"from {low} to {high}"
+    return f"{format_count(len(rows), 'row')} {by}, {sizes}"
 
 
 def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") -> str:
@@ -158,7 +188,7 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
     once = command and f" ({command} --launches 5)"
     why = "What differs from launch to launch is in no iteration of one: launch both several times"
     if min(len(side) for c in untold for side in c.row.sides) > 1:
-        why = "The intervals are too wide over so few launches: launch both more often"
+        why = "So few launches do not tell a difference from chance: launch both more often"
     if command and rows[0].step is not None:  # which has no launches of its own
         once = f" ({command}, each with --out FILE of its own)"
     return f"{why}{once} and compare {by}, or have them take turns: busbar ab -- A -- B"

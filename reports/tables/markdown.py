@@ -22,7 +22,7 @@ from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
 from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, ERROR, TIME, present, setting
-from reports.tables.comparison import beside, bounds_text, by_algorithm, counts_of, remedy
+from reports.tables.comparison import beside, bounds_text, by_algorithm, counts_of, remedy, unjudged
 from reports.tables.show import (
     busbw_texts,
     by_table,
@@ -137,7 +137,8 @@ def comparison_markdown(
     changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.wrong]
     rest = by_algorithm([c for c in comparisons if c not in changed])
     lines = [f"**{counts_of(comparisons)}** (NEW against BASE)", ""]
-    lines += [_cell(advice), ""] if (advice := remedy(comparisons)) else []
+    for text in filter(None, (tell(comparisons) for tell in (unjudged, remedy))):
+        lines += [_cell(text), ""]
     lines += [f"- differs: {_cell(str(d))}" for d in differing]
     lines += [""] if differing else []
     if changed:

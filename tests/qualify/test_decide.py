@@ -17,6 +17,8 @@ from bench.qualify.evidence import Evidence
 from bench.qualify.model import (
     ALLREDUCE,
     BOTH,
+    FORWARD,
+    MEMORY,
     Cluster,
     Decision,
     Ending,
@@ -139,6 +141,76 @@ def test_a_slow_host_of_three_is_named(slow: int, way: tuple[bool, bool]) -> Non
         noisy = SimulatedCluster(hosts, [fault], gaussian, seed)
         found = run_campaign(Cluster(hosts), Limits(), noisy).decision
         assert accused(found) == expected([fault])
+
+
+def states(decision: Decision) -> dict[str, State]:
+    """The state of each subject, a link's by both names."""
+    return {" ".join(v.subject): v.state for v in decision.verdicts}
+
+
+@pytest.mark.parametrize("slow", [None, "host0", "host1"])
+@pytest.mark.parametrize("lost", [(), ("host2",)])
+def test_of_two_hosts_none_is_called_good_without_a_minimum(
+    slow: str | None, lost: tuple[str, ...]
+) -> None:
+    """Rule: a pair with no pair of other hosts to compare it with clears no host.
+
+    That is so with two hosts, and with a third one that fails. No launch is spent on it.
+    """
+    hosts = names(2 + len(lost))
+    faults = [Fault("host", (host,), State.UNREACHABLE) for host in lost]
+    faults += [Fault("host", (slow,), State.SLOW, 0.1)] if slow else []
+    run = campaign(hosts, faults)
+    state = states(run.decision)
+    assert (state["host0"], state["host1"]) == (State.CANNOT_TELL, State.CANNOT_TELL)
+    assert all(v.ratio is None for v in run.decision.verdicts)
+    assert "--minimum" in run.decision.verdicts[0].reason
+    works = [o for o in run.observations if o.rates]
+    assert len(works) == 1
+
+
+@pytest.mark.parametrize("measure", [FORWARD, BOTH])
+@pytest.mark.parametrize("slow", [None, "host0", "host1"])
+def test_of_two_hosts_a_minimum_judges_the_pair(slow: str | None, measure: str) -> None:
+    """Rule: above the minimum two hosts are good; below, it is the pair, and neither host."""
+    hosts = names(2)
+    faults = [Fault("host", (slow,), State.SLOW, 0.1)] if slow else []
+    limits = Limits(minimum={measure: 0.5 * PORT})
+    decision = campaign(hosts, faults, limits).decision
+    state = states(decision)
+    if slow is None:
+        assert state == {"host0": State.GOOD, "host1": State.GOOD}
+        return
+    host = State.CANNOT_TELL
+    assert state == {"host0": host, "host1": host, "host0 host1": State.SLOW}
+    (link,) = (v for v in decision.verdicts if v.kind == "link")
+    assert link.ratio == pytest.approx(0.2) and link.of_minimum and len(link.launches) == 3
+
+
+def test_a_minimum_of_another_measure_judges_no_pair() -> None:
+    """Rule: a minimum for memory says nothing of the only pair, which stays without comparison."""
+    decision = campaign(names(2), [], Limits(minimum={MEMORY: 1.0})).decision
+    assert set(states(decision).values()) == {State.CANNOT_TELL}
+
+
+@pytest.mark.parametrize("nhosts", [2, 3, 4])
+def test_memory_that_no_launch_decides_is_not_called_good(nhosts: int) -> None:
+    """Rule: few hosts cannot show which memory rate is usual; one with half of it is not good."""
+    hosts = names(nhosts)
+
+    def change(one: Observation) -> Observation:
+        """The first host copies memory at half of the others' rate."""
+        reports = (
+            replace(r, rates={m: v / 2 for m, v in r.rates.items()}) if r.host == hosts[0] else r
+            for r in one.reports
+        )
+        return replace(one, reports=tuple(reports))
+
+    limits = Limits(minimum={BOTH: 0.5 * PORT})
+    decision = run_campaign(Cluster(hosts), limits, _Changed(hosts, change)).decision
+    assert states(decision) == {
+        host: State.CANNOT_TELL if host == hosts[0] else State.GOOD for host in hosts
+    }
 
 
 @SLOW
@@ -446,12 +518,9 @@ def test_one_failure_of_two_hosts_is_tried_again() -> None:
         first = len(one.launch.hosts) == 2 and one.launch.number == 2
         return _ended(one, Ending.CRASHED) if first else one
 
-    assert all(
-        verdict.state is State.GOOD
-        for verdict in run_campaign(
-            Cluster(hosts), Limits(), _Changed(hosts, change)
-        ).decision.verdicts
-    )
+    limits = Limits(minimum={FORWARD: 0.5 * PORT})
+    decision = run_campaign(Cluster(hosts), limits, _Changed(hosts, change)).decision
+    assert set(states(decision).values()) == {State.GOOD}
 
 
 @pytest.mark.parametrize("nhosts", [2, 3, 5, 16])

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from busbar.canvas import colour_of, times_axis
 from reports.analysis.compare import Comparison, compare, differences, join
-from reports.analysis.stragglers import Cell, Pairs
 from reports.figures.plot import FIGURES, MOST_INSIDE, doubtful, figures, heat_map, scaling
 from reports.figures.series import Palette, fitted
 from reports.records.measurement import Measurement, Noise
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
 from tests.command import reports_main as main
 from tests.reports.runs import MEASURED, changed, cli, launches, noisy, records, rows, saved
+from topology.model.slow_units import Cell, Pairs
 
 
 def _drawn(kind: str, found: list[Measurement], limit: float | None = None) -> Any:

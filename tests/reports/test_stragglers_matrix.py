@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reports.analysis.stragglers import Cell, Pairs, Worse, worse
+from topology.model.slow_units import Cell, Pairs, Worse, worse
 
 
 def _pairs(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, pairwise, permutations
 from pathlib import Path
@@ -33,7 +34,7 @@ from bench.links.measure import (
 )
 from busbar.cpulist import members
 from collectives.execution.world import World
-from tests.command import topology_main
+from tests.command import reports_main, topology_main
 from tests.conftest import Mpi, Run
 from tests.together import together
 from topology.model.device import Fact
@@ -270,6 +271,59 @@ def test_a_map_keeps_what_other_programs_took(
     assert topology_main(["check", "--json", str(path)]) == int(much)
     codes = [one["code"] for one in json.loads(capsys.readouterr().out)]
     assert codes == ["measured-disturbed"] * much
+
+
+@pytest.mark.parametrize("share", [None, 0.6])
+@pytest.mark.parametrize(
+    ("slow", "subjects"),
+    [
+        (lambda pair: False, set()),
+        (lambda pair: 2 in pair, {("RANK2",)}),
+        (lambda pair: {*pair} == {0, 1}, {("RANK0-RANK1",)}),
+    ],
+)
+def test_check_names_the_slow_rank_or_link_as_culprit_does(
+    slow: Callable[[tuple[int, int]], bool],
+    subjects: set[tuple[str, ...]],
+    share: float | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rule: rates below 3/4 are `pair-slow`, named by what explains them, also where disturbed.
+
+    `reports culprit --matrix` accuses the same rank or link of the same file.
+    """
+    places = tuple(RankPlace(f"host{n}", "0-1", 0) for n in range(5))
+    cells: dict[str, dict[tuple[int, int], Estimate]] = {
+        name: {
+            pair: Estimate(
+                *(rate * (1 + 0.001 * sum(pair)) for rate in (value, 0.99 * value, value))
+            )
+            for pair in permutations(range(5), 2)
+            if (value := 12e6 * (0.5 if slow(pair) else 1.0))
+        }
+        for name in ("bandwidth", "bandwidth_both")
+    }
+    path = tmp_path / "m.json"
+    path.write_text(
+        own_json.dump(
+            as_topology(
+                Measured(places, False, {"latency": {}, **cells}, "", others_share=share),
+                PairOptions(),
+            )
+        )
+    )
+    assert topology_main(["check", "--json", str(path)]) == int(bool(subjects or share))
+    found = json.loads(capsys.readouterr().out)
+    assert {tuple(f["subjects"]) for f in found if f["code"] == "pair-slow"} == subjects
+    assert any(f["code"] == "measured-disturbed" for f in found) == bool(share)
+    for one in (f for f in found if f["code"] == "pair-slow"):
+        assert ("other programs took" in one["evidence"]) == bool(share)
+        assert one["harm"] == pytest.approx(0.5, abs=0.02)
+    reports_main(["culprit", "--matrix", str(path)])
+    accused = re.findall(r"CULPRIT (.*) \(", capsys.readouterr().out)
+    shown = {("RANK2",): "rank 2", ("RANK0-RANK1",): "link rank 0 to rank 1"}
+    assert accused == [shown[one] for one in subjects]
 
 
 def test_expectation_comes_from_the_map_of_the_host() -> None:

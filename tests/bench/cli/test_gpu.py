@@ -222,6 +222,17 @@ def test_no_gpu_is_one_line_and_status_3(here: Here, monkeypatch: pytest.MonkeyP
         count_gpus(Cupy(machine))
 
 
+@pytest.mark.parametrize("flags", ["-g 1 --ranks 2", "--ranks 2 --transport nccl", "--ranks 2"])
+def test_a_dry_run_says_that_the_gpu_is_missing(here: Here, flags: str) -> None:
+    """Rule: where the run would end for want of a GPU, its plan says so, and only there."""
+    here(gpus=0)
+    status, out, err = in_process("allreduce", flags, *SMALL, "--dry-run")
+    assert status == 0 and out.startswith("# dry run")
+    assert ("without --dry-run this ends with status 3: no GPU" in err) == (flags != "--ranks 2")
+    here(gpus=2)
+    assert "without --dry-run" not in in_process("allreduce", flags, *SMALL, "--dry-run")[2]
+
+
 def test_no_cupy_is_one_line_and_status_3() -> None:
     """Rule: --transport nccl without CuPy, or without a driver, under no launcher: the same."""
     for more in ((), ("--threads", "2")):
