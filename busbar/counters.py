@@ -31,8 +31,9 @@ class Look(NamedTuple):
     """The kernel's counters at the time ``at``; times are in seconds.
 
     ``machine``: identifies the kernel; emulated hosts share one. ``switches``, ``forced``:
-    voluntary and involuntary context switches. ``waited``: time in which the thread was runnable
-    without a core. ``mine``: CPU time of this process. ``busy``, ``steal``: of all ``cpus`` cores.
+    voluntary and involuntary context switches. ``waited``: time in which the thread was
+    runnable without a core. ``mine``: CPU time of this process, and of its children that have
+    ended. ``busy``, ``steal``: of all ``cpus`` cores.
     """
 
     machine: str
@@ -58,6 +59,7 @@ def look(
     ``clock``: measures the core's frequency in Hz; if it returns None, the kernel's value is read.
     """
     usage = resource.getrusage(resource.RUSAGE_THREAD)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy, steal, cpus = _stat(proc / "stat")
     return Look(
         boot(proc / "sys/kernel/random/boot_id"),
@@ -66,7 +68,7 @@ def look(
         usage.ru_nivcsw,
         _migrations(proc / "thread-self/sched"),
         _waited(proc / "thread-self/schedstat"),
-        time.process_time(),
+        time.process_time() + children.ru_utime + children.ru_stime,
         busy,
         steal,
         cpus,

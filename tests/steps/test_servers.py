@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -10,16 +11,19 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench.launch.control_socket import step
 from bench.run.watchdog import Watchdog
-from bench.steps.server.loops import ServerLoop
+from bench.steps.server.loops import ServerLog, ServerLoop
 from bench.steps.server.run import _ServerRun
 from bench.steps.server.trainer_hooks import GradientFunction, OnesTrainer, Vector
+from busbar.counters import Look
 from reports.readers.codec import measurements
+from reports.records.measurement import Noise
 from tests.command import reports_main
 from tests.conftest import LIMIT_S, Mpi, Run, called, environment, thorough
 from tests.reports.runs import step_of
@@ -220,6 +224,37 @@ def test_learners_as_processes(tmp_path: Path) -> None:
             pushed = sorted(e["ts"] for e in mine if e["name"] == f"gradient to {server}")
             queued = sorted(e["ts"] for e in taken if e["args"]["learner"] == learner)
             assert queued and all(a <= b + 0.01 for a, b in zip(pushed, queued, strict=False))
+
+
+@pytest.mark.parametrize("update", ["ring", "async"])
+def test_steps_beside_other_programs_say_so(update: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: every row has what other programs took, also those of servers, and the answer knows."""
+    ticks = itertools.count()
+
+    def three_cores_of_four() -> Look:
+        now = float(next(ticks))
+        return Look("m", now, 0, 0, None, None, mine=0.0, busy=3 * now, steal=0.0, cpus=4, hz=None)
+
+    monkeypatch.setattr("bench.run.noise.look", three_cores_of_four)
+    words = ("--threads", "3", *STEP[:-1], "--update", f"{update},sync")
+    status, out, _ = called(step, *words, "--json")
+    assert status == 0
+    records = [json.loads(line) for line in out.splitlines() if '"step"' in line]
+    assert [one["noise"]["others"] for one in records] == [[0.75], [0.75]]
+    status, out, _ = called(step, *words)
+    assert "# sync: other programs took 75 % of all cores" in out and "# too disturbed to" in out
+    assert "cannot tell whether" in " ".join(out.split("\n#  ")), out
+
+
+@pytest.mark.parametrize("changed", ["lost", "joined"])
+def test_a_run_whose_learners_changed_has_no_noise(changed: str) -> None:
+    """Rule: CPU time of a lost or joined learner is not known, so nothing is said of others."""
+    log = ServerLog()
+    getattr(log, changed).append((0.0, 1, "was lost"))
+    one: Any = SimpleNamespace(world=SimpleNamespace(gather=lambda value: [value, True]))
+    counters: Any = SimpleNamespace(gather=lambda: (Noise(others=(0.5,)), (0.1,)))
+    assert _ServerRun._noise(one, counters, log) == (None, ())
+    assert _ServerRun._noise(one, counters, None) == counters.gather()
 
 
 @pytest.mark.parametrize("update", ["ring", "async"])

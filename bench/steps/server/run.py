@@ -11,9 +11,11 @@ from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from bench.launch import child
 from bench.run.memory import SHARE, Need, Room, free_memory
+from bench.run.noise import NoiseCounters, disturbances
 from bench.steps.compute import one_core
 from bench.steps.job import StepJob, step_record
 from bench.steps.options import StepOptions, UpdateChoice
@@ -40,7 +42,7 @@ from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
-from reports.records.measurement import Record
+from reports.records.measurement import Noise, Record
 
 # Seconds that learners which are processes are given to end.
 _ENDS_S = 10.0
@@ -217,10 +219,26 @@ class _ServerRun:
         self.one_clock = len(set(self.world.gather(boot()))) == 1
 
     def run(self) -> tuple[Record, Sequence[str]]:
+        counters = NoiseCounters(self.world)
         log, shard = self._exchange(self.trainer, self._enough)
+        counters.stop()
         if isinstance(self.world, MpiWorld):
             self.world = self.world.survivors()
-        return self._outcome(log, shard, self._exchange_alone(log))
+        noise, waits = self._noise(counters, log)
+        record, lines = self._outcome(log, shard, self._exchange_alone(log))
+        if disturbed := disturbances(waits, noise):
+            lines = [*lines, f"# {self.job.choice.label}: {disturbed}"]
+        return structs.replace(record, noise=noise, core_wait=waits), lines
+
+    def _noise(
+        self, counters: NoiseCounters, log: ServerLog | None
+    ) -> tuple[Noise | None, tuple[float, ...]]:
+        """`NoiseCounters.gather`, without a result if learners were lost or joined.
+
+        Their CPU time is not known, so it would count as that of other programs.
+        """
+        same = log is None or not (log.lost or log.joined)
+        return counters.gather() if all(self.world.gather(same)) else (None, ())
 
     def _exchange(
         self, trainer: Trainer, enough: Callable[[int, float], bool], *, alone: bool = False
