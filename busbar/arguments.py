@@ -193,6 +193,18 @@ class Parser(argparse.ArgumentParser):
             )
         return self._groups[key]
 
+    def parse_mixed(self, argv: Sequence[str], into: str) -> argparse.Namespace:
+        """As `parse_args`; words behind an option, which argparse leaves, join the words ``into``.
+
+        Raises Unsupported for an option that is not known.
+        """
+        parsed: argparse.Namespace
+        parsed, rest = self.parse_known_args(list(argv))
+        if any(word.startswith("-") and word != "-" for word in rest):
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        setattr(parsed, into, [*getattr(parsed, into, ()), *rest])
+        return parsed
+
     def words(
         self,
         values: Mapping[str, object],

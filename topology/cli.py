@@ -279,10 +279,19 @@ class ExportCommand(ChoiceOptions, Command):
     EPILOG = "\n".join(["formats:", *(f"  {name:14}{one.about}" for name, one in EXPORTS.items())])
 
     format: str = option("FORMAT  see below", choices=tuple(EXPORTS))
+    # Not `words`, whose place is before FORMAT.
+    last: tuple[str, ...] = option("FILE  as --from FILE", (), nargs="*")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """Parse the options. Files may also follow an option."""
+        parsed = parser.parse_mixed(argv, "last")
+        parsed.files = [*getattr(parsed, "files", ()), *parsed.last]
+        return cls.of(parsed, argv, **more)
 
     def checked(self) -> Self:
         """These options. Raises Unsupported if GPUs are chosen for a format that describes all."""
-        if self.given - {"format", "files"} and not EXPORTS[self.format].ordered:
+        if self.given - {"format", "files", "last"} and not EXPORTS[self.format].ordered:
             raise Unsupported(
                 f"{self.format} describes the whole machine; it takes no choice of GPUs; see"
                 f" {program('topology')} export --help"

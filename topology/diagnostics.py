@@ -846,7 +846,7 @@ def miscounted(topology: Topology, gpus: int | None, nics: int | None) -> list[F
     if driver := {*_DRIVER[:2]} & {*topology.sources}:
         listed = tuple(gpu for gpu in listed if any(fact.source in driver for fact in gpu.facts))
     findings = []
-    for code, what, devices, wanted, remedy in (
+    for code, what, devices, wanted, fewer in (
         (
             "gpu-count",
             "GPU",
@@ -863,7 +863,11 @@ def miscounted(topology: Topology, gpus: int | None, nics: int | None) -> list[F
         ),
     ):
         if wanted is not None and len(devices) != wanted:
-            there = ", ".join(device.busid or device.id for device in devices)
+            there = ", ".join(map(_named, devices))
+            more = (
+                f"if all of these belong to the machine, expect --{what.lower()}s {len(devices)};"
+                f" if not, they may be virtual functions, or {what}s of another purpose"
+            )
             findings.append(
                 Finding(
                     code,
@@ -871,10 +875,16 @@ def miscounted(topology: Topology, gpus: int | None, nics: int | None) -> list[F
                     ("machine",),
                     f"{format_count(len(devices), what)} instead of {wanted}",
                     f"found: {there or 'none'}",
-                    remedy,
+                    fewer if len(devices) < wanted else more,
                 )
             )
     return findings
+
+
+def _named(device: Device) -> str:
+    """A device by its id, its name if that is another, and its bus id."""
+    known = [text for text in (device.name, device.busid) if text and text != device.id]
+    return device.id + (f" ({', '.join(known)})" if known else "")
 
 
 def check(topology: Topology, more: Iterable[Finding] = ()) -> tuple[Finding, ...]:

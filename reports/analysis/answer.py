@@ -21,6 +21,7 @@ from reports.analysis.winners import (
     winners,
 )
 from reports.records.measurement import LIBRARY, Measurement, grouped
+from reports.records.metrics import metric_of
 
 _CANNOT_TELL = "cannot tell"
 Verdict = Literal["fastest", "may be no faster", "cannot tell", "alone"]
@@ -118,9 +119,9 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
 
 
 def best_figure(rows: Sequence[Measurement]) -> str:
-    """The highest busbw (without rates the least time) and its algorithm; empty without times.
+    """The highest busbw and its algorithm; without rates the least time, without times a rate.
 
-    Rows with wrong elements do not count.
+    Empty if nothing was measured. Rows with wrong elements do not count.
     """
     right = [r for r in rows if r.time_s and not r.wrong]
     timed = [r for r in right if not r.worksharing] or right
@@ -131,6 +132,10 @@ def best_figure(rows: Sequence[Measurement]) -> str:
     elif timed:
         best = min(timed, key=lambda r: r.time_s or 0)
         words = f"least time {format_seconds(best.time_s)}"
+    elif others := [r for r in rows if not r.wrong and metric_of(r).of(r)]:
+        metric = metric_of(others[0])  # a rate, because no row has a time
+        best = max(others, key=lambda r: metric.of(r) or 0)
+        words = f"highest {metric.name} {metric.words(metric.of(best))}"
     else:
         return ""
     name = best.algorithm or best.run.library

@@ -65,7 +65,8 @@ def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
     """The winners at each (size, rank count), by setting (collective, type, placement, ...).
 
     Rows with wrong results cannot win, nor rows whose work other ranks may have done
-    (``worksharing``). If most rows were disturbed, nothing is known of the ratios between single
+    (``worksharing``). Rows of ``busbar qualify`` do not compete: what they call algorithm is the
+    direction. If most rows were disturbed, nothing is known of the ratios between single
     launches (`time_ratio`).
     """
     groups: dict[str, dict[tuple[int, int], dict[str, list[Measurement]]]] = {}
@@ -73,6 +74,8 @@ def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
     several = _several_transports(rows)
     for r in rows:
         if not r.ranks or r.size is None or not r.time_s or r.wrong or r.worksharing:
+            continue
+        if "qualify" in r.run.environment:
             continue
         name = plain_name(r)
         name = f"{name} {r.transport}" if _carried(r) in several else name

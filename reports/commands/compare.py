@@ -62,7 +62,8 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
     USAGE = "%(prog)s BASE NEW [options]\n       %(prog)s BASE… -- NEW… [options]"
 
     files: tuple[str, ...] = option(
-        "RUN  a run or a folder of records for each side; -- between several launches a side",
+        "RUN  a run, or a folder of records or logs, for each side; -- between several launches a"
+        " side",
         nargs="+",
         completes=run_files,
     )
@@ -83,11 +84,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
         """Parse the options. Files may also follow an option, and ``--`` may separate files."""
         words = [AGAINST if word == "--" else word for word in argv]
-        parsed, rest = parser.parse_known_args(words)
-        if any(word.startswith("-") for word in rest):
-            parser.error(f"unrecognized arguments: {' '.join(rest)}")
-        parsed.files += rest
-        return cls.of(parsed, argv, **more)
+        return cls.of(parser.parse_mixed(words, "files"), argv, **more)
 
     def run(self) -> int:
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""

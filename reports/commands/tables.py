@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from busbar.arguments import Parser, program
 from busbar.commands import Command
 from busbar.completion import run_files
-from busbar.errors import ReportError
-from busbar.options import option, switch
+from busbar.errors import ReportError, Unsupported
+from busbar.options import Self, option, switch
 from busbar.terminal import make_printable
 from reports.commands.compare import NoiseOptions, compared, rules_of
 from reports.commands.output import (
@@ -213,6 +215,17 @@ class MdCommand(NoiseOptions, LogOptions, Command):
 
     base: Path = option("RUN  the run, or the base when NEW is given")
     new: Path | None = option("NEW  the run to compare with the base", nargs="?")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """Parse the options. Raises Unsupported for several files a side."""
+        parsed = parser.parse_mixed(argv, "beyond")
+        if parsed.beyond:
+            raise Unsupported(
+                "md takes a run, or BASE and NEW; of several files a side"
+                f" {program('reports compare')} A… -- B… --format md writes the same"
+            )
+        return cls.of(parsed, argv, **more)
 
     def run(self) -> int:
         """Print the tables."""

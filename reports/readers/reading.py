@@ -39,6 +39,7 @@ from reports.readers.text import (
     LIMIT,
     Line,
     lines,
+    log_files,
     read_bytes,
     record_files,
     unlabelled,
@@ -247,19 +248,23 @@ def _impossible(row: Measurement) -> str:
 
 
 def _directory(path: Path, ranks: int | None) -> Reading:
-    """Read all records in a folder; Parquet files only if there are no JSON lines.
+    """Read all records in a folder; Parquet files, or else logs, only if there are no JSON lines.
 
     ``ranks``: the number of ranks for logs that do not state it, see `read`. A file without a
     readable row becomes a note. Raises ReportError if no file has rows.
     """
     files = [f for f in record_files(path) if f.is_file()] or sorted(path.glob("*.parquet"))
+    files = files or log_files(path)
     if not files:
         if (path / qualified.FILE).is_file():
             raise ReportError(
                 f"{path}: no launch measured a rate; {qualified.FILE} has the reasons, and"
                 " campaign.ndjson every launch"
             )
-        raise ReportError(f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet)")
+        raise ReportError(
+            f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet) and without logs"
+            " (.log, .out, or these with .gz)"
+        )
     if len(files) == 1:
         return read(files[0], ranks)
     parts = []
@@ -270,7 +275,7 @@ def _directory(path: Path, ranks: int | None) -> Reading:
             why = str(error).removeprefix(f"{file}: ")
             parts.append(Reading((), [Note(str(file), 0, why, broken=True)]))
     if not any(part.rows for part in parts):
-        raise ReportError(f"{path}: no row in any of its {len(files)} records")
+        raise ReportError(f"{path}: no row in any of its {len(files)} files")
     parts = once(parts)
     return Reading([r for p in parts for r in p.rows], [n for p in parts for n in p.notes])
 

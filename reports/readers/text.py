@@ -72,6 +72,13 @@ def record_files(path: Path) -> list[Path]:
     return sorted(files, key=_by_number)
 
 
+def log_files(path: Path) -> list[Path]:
+    """The logs in a folder, in order."""
+    endings = (".log", ".log.gz", ".out", ".out.gz")
+    files = (f for f in path.iterdir() if f.name.endswith(endings) and f.is_file())
+    return sorted(files, key=_by_number)
+
+
 def _by_number(file: Path) -> list[str | int]:
     """A key that sorts ``records``, ``records-2``, ``records-10`` in this order."""
     parts = re.split("([0-9]+)", file.name.partition(".")[0])

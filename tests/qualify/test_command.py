@@ -688,6 +688,7 @@ def test_reports_read_the_launches_and_say_what_changed(
         # Three tables: a way at a time, both ways, and all hosts together.
         assert len(re.findall(r"^\W*launch\W+hosts\W+size", shown, re.MULTILINE)) == 3
         assert len(re.findall(r"^\W*6\W+n\d n\d\W+1M\W+forward", shown, re.MULTILINE)) == 1
+        assert "fastest" not in shown, "directions of a pair are no competing algorithms"
         assert re.search(r"n\d and 4 more\W+1M\W+ring", shown)
     assert busbar_main(["reports", "history", "run", "later"]) == FOUND
     shown = capsys.readouterr().out

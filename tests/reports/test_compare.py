@@ -346,6 +346,35 @@ def test_two_algorithms_are_compared_on_request(tmp_path: Path) -> None:
     assert "--ignore: no setting to ignore 'size'; there are: algorithm, transport" in err
 
 
+def test_a_folder_of_logs_is_a_side(tmp_path: Path) -> None:
+    """Rule: a folder without records is read log by log, each a launch, as files beside `--` are.
+
+    A folder with neither is refused with the endings that count.
+    """
+    for side, first, count in (("last", 0, 3), ("now", 500, 2)):
+        (tmp_path / side).mkdir()
+        for n in range(count):
+            row = f"1024 256 float sum -1 {10 + n}.0 1 1 0 {10 + n + first / 100} 1 1 0\n"
+            (tmp_path / side / f"n{n}.log").write_text(_HEAD + row)
+        (tmp_path / side / "notes.md").write_text("no log")
+    folders = cli("compare", tmp_path / "last", tmp_path / "now", "--format", "json").out
+    files = [sorted((tmp_path / side).glob("*.log")) for side in ("last", "now")]
+    assert folders == cli("compare", *files[0], "--", *files[1], "--format", "json").out
+    assert {tuple(c["launches"]) for c in json.loads(folders)["comparisons"]} == {(3, 2)}
+    (tmp_path / "none").mkdir()
+    refused = cli("compare", tmp_path / "last", tmp_path / "none", status=2).err
+    assert "without records (.jsonl" in refused and "without logs (.log" in refused
+
+
+def test_md_of_several_files_a_side_names_compare(runs: Path) -> None:
+    """Rule: md takes one file a side; the refusal of more names the command that takes them."""
+    files = [runs / "base.jsonl", runs / "same.jsonl"]
+    assert "(NEW against BASE)" in cli("md", *files).out
+    for words in ([*files, "--", runs / "slow.jsonl"], [*files, runs / "slow.jsonl"]):
+        assert "compare A… -- B… --format md" in cli("md", *words, status=2).err
+    assert "unrecognized arguments: --frob" in cli("md", *files, "--frob", status=2).err
+
+
 def test_a_file_against_itself_and_against_a_log(runs: Path) -> None:
     """Rule: the same files are noted, single iterations have their remedy, and a log without an
     environment is one line, not one for each fact of the other side.

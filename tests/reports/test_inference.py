@@ -1,5 +1,7 @@
 """Statistics of comparisons: their error rates, and agreement with what is exact."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,9 +18,11 @@ from reports.statistics.inference import (
     launch_scatter,
     launch_test,
     launches_to_see,
+    least_p,
     least_seen,
     likeness,
     ratio_interval,
+    separated,
     within_run,
 )
 from tests.conftest import thorough
@@ -142,6 +146,24 @@ def test_visits_are_compared_in_their_turn() -> None:
     assert within_run([[1.0], [5.0], [2.0]], [[1.1], [5.5], [2.2]]) == pytest.approx(np.log(1.1))
     assert within_run([[1.0], [3.0]], [[2.0], [4.0], [6.0]]) == pytest.approx(np.log(2))
     assert np.isnan(within_run([[0.0]], [[1.0]]))
+
+
+@pytest.mark.parametrize(("base", "new"), [(2, 2), (3, 2), (3, 3), (4, 4), (1, 5)])
+def test_the_least_p_is_that_of_complete_separation(base: int, new: int) -> None:
+    """Rule: `least_p` is twice the share of all ways to divide the launches that separate them."""
+    ways = list(combinations(range(base + new), new))
+    sides = [(set(range(base + new)) - {*way}, way) for way in ways]
+    apart = [separated(*([[n + 1.0] for n in side] for side in both)) for both in sides]
+    assert least_p(base, new) == pytest.approx(2 / len(ways))
+    assert sum(apart) / len(ways) == pytest.approx(least_p(base, new))
+
+
+def test_launches_that_measured_both_sides_have_either_sign_as_often() -> None:
+    """Rule: with blocks, all of one sign has twice the probability of a row of heads."""
+    assert [least_p(n, n, n) >= 0.05 for n in (3, 5, 6, 8)] == [True, True, False, False]
+    sides = [[1.0], [9.0]], [[2.0], [8.0]]
+    assert separated(*sides, (0.1, 0.2)) and separated(*sides, (-0.1, -0.2))
+    assert not separated(*sides, (0.1, -0.2)) and not separated(*sides)
 
 
 def test_launches_are_the_units_and_not_iterations() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -148,6 +149,20 @@ def test_no_width_cuts_a_number_or_drops_the_key(algorithm: str) -> None:
                 assert all(word in text for word in words), f"{width}: {cell}"
             if column.header in ("n", "limit", "95 %", "time"):
                 assert [str(cell) for cell in column._cells] == whole[str(column.header)]
+
+
+def test_files_with_rates_alone_have_a_best_figure(tmp_path: Path) -> None:
+    """Rule: of files without times the best figure is their rate: OSU's tests of bandwidth."""
+    head = "# OSU MPI Multiple Bandwidth / Message Rate Test v7.4\n"
+    logs = {
+        "a.log": "# OSU MPI Bandwidth Test v7.4\n# Size Bandwidth (MB/s)\n1 4.52\n4096 6120.22\n",
+        "b.log": f"{head}# Size MB/s Messages/s\n1 18.2 18231201.1\n4096 21044.2 5137743.0\n",
+    }
+    for name, text in logs.items():
+        (tmp_path / name).write_text(text)
+    shown = cli("show", *(tmp_path / name for name in logs)).out
+    assert re.search(r"a\.log +\S* *highest bandwidth 6120 MB/s at 4K", shown)
+    assert re.search(r"b\.log +\S* *highest bandwidth 21044 MB/s at 4K", shown)
 
 
 def test_a_campaign_of_qualify_names_the_command_of_its_verdicts(tmp_path: Path) -> None:

@@ -184,6 +184,12 @@ def test_export_takes_the_choice_of_pick(
     path.write_text(own_json.dump(dgx_1v()))
     assert topology_main(["export", "cuda", "-k", "4", "--exclude", "3", "--from", str(path)]) == 0
     assert "CUDA_VISIBLE_DEVICES=4,5,6,7\n" in capsys.readouterr().out
+    # The file may also stand alone, as for the other commands, before the options and after them.
+    for words in (["-k", "4", "--exclude", "3", str(path)], [str(path), "-k", "4", "--exclude=3"]):
+        assert topology_main(["export", "cuda", *words]) == 0
+        assert "CUDA_VISIBLE_DEVICES=4,5,6,7\n" in capsys.readouterr().out
+    assert topology_main(["export", "cuda", str(path), "--frob"]) == 2
+    assert "unrecognized arguments: --frob" in capsys.readouterr().err
     for name, entry in EXPORTS.items():
         status = topology_main(["export", name, "--from", str(path)])
         assert status == (2 if name in ("nccl-xml", "rankfile", "mpich", "slurm") else 0), (

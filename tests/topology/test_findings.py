@@ -356,13 +356,19 @@ def test_a_driver_that_does_not_answer_is_a_finding() -> None:
 
 
 def test_another_number_of_devices_is_a_finding() -> None:
-    """Rule: fewer or more than asked for; a GPU on the bus that the driver lost is not counted."""
+    """Rule: fewer or more than asked for; a GPU on the bus that the driver lost is not counted.
+
+    The devices are named; too many have another remedy than too few.
+    """
     driver, bus = smi_xml.parse(texts.SMI_XML), sysfs.parse(texts.SYSFS)
     assert (len(driver.gpus), len(bus.gpus), len(bus.nics)) == (2, 2, 1)
     assert not miscounted(driver, 2, None) and not miscounted(bus, 2, 1)
     gpu, nic = miscounted(bus, 1, 3)
     assert (gpu.code, nic.code) == ("gpu-count", "nic-count")
-    assert "Xid" in gpu.remedy and "Xid" not in nic.remedy and "switch" in nic.remedy
+    assert "Xid" not in gpu.remedy and "expect --gpus 2" in gpu.remedy
+    assert "Xid" in miscounted(bus, 3, None)[0].remedy
+    assert "Xid" not in nic.remedy and "switch" in nic.remedy
+    assert bus.gpus[0].id in gpu.evidence and str(bus.gpus[0].busid) in gpu.evidence
     lost = merge([driver, sysfs.parse(texts.SYSFS.replace("83:00.0", "84:00.0"))])
     assert len(lost.gpus) == 3
     (finding,) = miscounted(lost, 3, None)
