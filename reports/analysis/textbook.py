@@ -173,6 +173,8 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
     follow = [one.follows(one.port) for one in growths]
     if all(follow):
         near = f"Each interval lies within {_HALF:g} of the exponent by its port."
+        if beside:
+            near += " Which algorithm is the faster, and by how much, is not told beside them."
         headline = "Times grow by the law: with the bytes through the busiest port"
         return Verdict(headline, f"{text} {near}")
     if any(r.worksharing for r in rows):
