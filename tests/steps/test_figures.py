@@ -233,7 +233,7 @@ def test_the_lowest_loss_is_named_beside_the_fastest_update() -> None:
             {
                 **STEP,
                 "update": name,
-                "loss": {"seconds": [0.0, 2.0], "updates": [0, 9], "loss": [2.3, end]},
+                "curve": {"seconds": [0.0, 2.0], "updates": [0, 9], "loss": [2.3, end]},
             },
             TIMES,
             f"{name}/ddp",
