@@ -54,7 +54,15 @@ def _in_the_way(name: str, where: Path) -> str:
             f"{problem}: the distribution {who[0]} put it there; pip uninstall {who[0]}, or install"
             f" {DISTRIBUTION} in an environment without it"
         )
-    return f"{problem}: rename it, or work in another folder than {folder}"
+    searched = ""
+    if sys.version_info >= (3, 11) and not sys.flags.safe_path and _is_first(folder):
+        searched = ", or set PYTHONSAFEPATH=1, so that Python does not search that folder"
+    return f"{problem}: rename it, or work in another folder than {folder}{searched}"
+
+
+def _is_first(folder: Path) -> bool:
+    """True if Python searches a folder first, as it does with a script's, or the working one."""
+    return bool(sys.path) and Path(sys.path[0]).resolve() == folder
 
 
 def owners(name: str, folder: Path) -> list[str]:

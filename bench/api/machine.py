@@ -29,6 +29,7 @@ _NAMES = {
     "-k": "k",
     "python -m reports show FILE": 'busbar.load("FILE")',
     "busbar reports show FILE": 'busbar.load("FILE")',
+    "python -m topology": "busbar topology",
 }
 _FLAG = re.compile("|".join(rf"(?<!\S){re.escape(flag)}(?!\S)" for flag in _NAMES))
 
@@ -168,7 +169,7 @@ def pick(
 
     ``objective``: ring, pairs or all-to-all. ``exclude``: GPUs to leave out, by index, id, UUID or
     bus id. ``busy``: True to leave out GPUs in use. Raises MissingFile, ProbeError, and Unsupported
-    for another objective.
+    for another objective or for more GPUs than there are.
     """
     _check_count(k)
     return _map(files, "busbar.pick").pick(

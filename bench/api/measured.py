@@ -271,8 +271,20 @@ class MeasuredRows(Sequence[Measurement]):
         write_all(zip(paths, drawn.values(), strict=True))
         return paths
 
+    if not TYPE_CHECKING:  # for a checker, any attribute would be there
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, which names `frame`: pandas shows it, too."""
+            # pandas asks for ndim where the rows are given to its DataFrame.
+            raise AttributeError(
+                f"MeasuredRows have no {name}; rows.frame() is a pandas DataFrame of them",
+                name=name,
+                obj=self,
+            )
+
     def __repr__(self) -> str:
-        what = ", ".join(dict.fromkeys(f"{r.collective} {r.algorithm}".strip() for r in self.rows))
+        named = (f"{r.collective or 'unnamed collective'} {r.algorithm}" for r in self.rows)
+        what = ", ".join(dict.fromkeys(map(str.strip, named)))
         skipped = sum(bool(row.skipped) for row in self.rows)
         rows = format_count(len(self.rows), "row") + (f", {skipped} skipped" if skipped else "")
         return f"<MeasuredRows: {rows}: {what or 'nothing'}>"
@@ -306,17 +318,24 @@ class MeasuredRows(Sequence[Measurement]):
                 yield f'<img style="max-width:100%" alt="{escape(name)}" src="{source}">'
 
 
-def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) -> MeasuredRows:
+def load(
+    *paths: str | Path | Iterable[str | Path],
+    ranks: int | None = None,
+    collective: Collective | str | None = None,
+) -> MeasuredRows:
     """The rows of files or folders: Busbar's records, and logs of nccl-tests, OSU and IMB.
 
     A list of paths is accepted as well, and a pattern such as ``"*.log"``, which stands for the
-    files that it matches, by name. ``ranks``: the number of ranks, for logs that do not state it.
+    files that it matches, by name. Of a folder the records are read, or else the logs: ``.log``,
+    ``.out`` and ``.txt``. ``ranks`` and ``collective`` are those of logs that do not state them.
     A launch that several files have counts once. ``notes`` says so, and which files cannot be read;
     if none can, ReportError is raised, which is MissingFile for a file that does not exist.
     A CSV file has no raw times and nothing of the run, see docs/reports.md.
     """
     if ranks is not None and (not isinstance(ranks, int) or ranks < 1):
         raise Unsupported(f"busbar.load: ranks is a number of ranks from 1, not {ranks!r}")
+    if collective is not None and not names.is_collective(str(collective)):
+        raise unknown("collective", str(collective), sorted(names.KNOWN), "busbar.load")
     files: list[str | Path] = []
     for path in paths:
         if not isinstance(path, (str, Path, Iterable)) or hasattr(path, "read"):
@@ -329,7 +348,9 @@ def load(*paths: str | Path | Iterable[str | Path], ranks: int | None = None) ->
             files += _matching(one)
     if not files:
         raise ReportError("busbar.load: no file to read")
-    known, readings, errors = read_each(files, ranks)
+    known, readings, errors = read_each(files, ranks, str(collective or ""))
+    for error in errors:
+        error.args = (in_keywords(str(error)),)
     if not readings:
         raise errors[0]
     notes = dict.fromkeys(str(note) for one in readings for note in one.notes)

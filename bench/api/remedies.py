@@ -12,19 +12,42 @@ _CALLS = re.compile(rf"\bbusbar\s+([a-z]+)({_OPTIONS})")
 _COMMANDS = re.compile(r"(\b(?:busbar(?:\s|\.[a-z]+\()|mpirun\s|python3? )[^;]*)")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z]")
+_WITH_VALUE = re.compile(r"(?<![\w-])(--[a-z][\w-]*) ([a-z]+|[0-9][\w.]*)(?![\w.])")
+# As `busbar.arguments.program` names commands in a process that is none of them.
+_MODULES = re.compile(r"\bpython -m (?:bench\.(?=[a-z])|(?=(?:topology|reports|collectives)\b))")
 
 
 def in_keywords(text: str) -> str:
     """A text with ``busbar.run(...)`` in place of a command, and keywords in place of options.
 
-    Commands that are no function, such as ``busbar pt2pt``, are left.
+    Commands that are no function, such as ``busbar pt2pt``, are left. An option with a number or a
+    word that it takes is a keyword with its value: ``wait_quiet="10m"``.
     """
+    text = _MODULES.sub("busbar ", text)
     if _FLAG.search(text) is None:
         return text
     from bench.api.calls import between, in_python  # loads slowly, and few texts name options
 
     text = _CALLS.sub(_call, text)
-    return between(_COMMANDS, text, lambda part: in_python(part, _parser("allreduce")))
+    return between(
+        _COMMANDS,
+        text,
+        lambda part: in_python(_WITH_VALUE.sub(_keyword, part), _parser("allreduce")),
+    )
+
+
+def _keyword(option: re.Match[str]) -> str:
+    """An option and its value as a keyword; unchanged if the next word is none of its values."""
+    from bench.api.calls import in_python
+
+    parser = _parser("allreduce")
+    assert parser is not None
+    action = parser._option_string_actions.get(option[1])
+    if action is None or action.nargs is not None:
+        return option[0]
+    if not option[2][0].isdigit() and option[2] not in (action.choices or ()):
+        return option[0]
+    return f"{in_python(option[1], parser)}={written(option[2])}"
 
 
 def _call(command: re.Match[str]) -> str:

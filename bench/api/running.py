@@ -85,6 +85,10 @@ NOT_RUN = {
 #: The same of the command ``step``, and options that start no ranks.
 NOT_STEP = ("join", "json", "learners", "plot", "sweep")
 
+_UNDER_MPIRUN = (
+    "{} starts ranks of its own; call it without mpirun, with ranks=, or with launcher= for a"
+    " cluster's launcher, such as launcher='mpirun -n {{ranks}}'"
+)
 _ERRORS: Mapping[int, type[BusbarError]] = {
     BAD: Unsupported,
     MISSING: Unavailable,
@@ -122,7 +126,7 @@ def run(
     results are returned too, and counted in ``wrong``.
     """
     if launched() is not None:
-        raise Unsupported("busbar.run starts ranks of its own; call it without mpirun")
+        raise Unsupported(_UNDER_MPIRUN.format("busbar.run"))
     if collective == _STEPS:
         raise Unsupported("busbar.run measures collectives; busbar.step measures training steps")
     if collective == PT2PT:
@@ -214,7 +218,7 @@ def step(
     in seconds, and samples per second.
     """
     if launched() is not None:
-        raise Unsupported("busbar.step starts ranks of its own; call it without mpirun")
+        raise Unsupported(_UNDER_MPIRUN.format("busbar.step"))
     for name in NOT_STEP:
         if options.get(name):
             raise Unsupported(f"busbar.step has no {name}; use the command busbar step")

@@ -161,7 +161,7 @@ def check(spec: Collective, options: Options, nranks: int) -> list[str]:
                 " nccl-tests rounds to"
             )
             if few == len(options.sizes):
-                raise Unsupported(f"{note}; use a larger -e")
+                raise Unsupported(f"{note}; give larger sizes (--sizes, or -b and -e)")
             notes.append(f"left out: sizes up to {below} B: {note}")
     return notes
 

@@ -302,8 +302,8 @@ def rows_of(
         named = "" if collective else names.in_file_name(source)
         if named and not _contradicted(table, named):
             collective, by = named, "the file's name"
-        text = f"taken for {collective} by {by}" if collective else "it stays empty"
-        text = f"no line names the collective of this table: {text}"
+        text = f": taken for {collective} by {by}" if collective else ""
+        text = f"no line names the collective of this table{text}"
         guesses.setdefault(text, []).append(table.rows[0].line)
     unit_s = _unit_s(source, table, notes)
     if collective in ("", *_OWN_PART) and _restate(table, unit_s):

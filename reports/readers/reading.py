@@ -172,15 +172,15 @@ CUT = "the text ends here without a line end: the run was cut"
 MOST_TEXT, MOST_JSON = 64 << 20, 256 << 20
 
 
-def read(path: Path | str, ranks: int | None = None) -> Reading:
+def read(path: Path | str, ranks: int | None = None, collective: str = "") -> Reading:
     """The rows of a file of any known format, or of the records in a run directory.
 
-    ``ranks`` is used if a log does not state the number of ranks. Raises ReportError, with the
-    reason, if the file cannot be read or has no row.
+    ``ranks`` is used if a log does not state the number of ranks, and ``collective`` if it names
+    none. Raises ReportError, with the reason, if the file cannot be read or has no row.
     """
     path = Path(path)
     if os.path.isdir(path):  # noqa: PTH112 - False for a name that is too long
-        return _directory(path, ranks)
+        return _directory(path, ranks, collective)
     reading = _bounded(cleaned(_file(path)))
     if not reading.rows:
         more = f"; {len(reading.notes) - 1} lines more" if len(reading.notes) > 1 else ""
@@ -189,9 +189,9 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
         where = f" (line {first.line})" if first and first.line else ""
         why = f": {first.text}{where}{more}" if first else ""
         raise ReportError(f"{path}: no row of nccl-tests, OSU, IMB or Busbar could be read{why}")
-    if ranks is None:
+    if ranks is None and not collective:
         return reading
-    return Reading([_ranked(row, ranks) for row in reading.rows], reading.notes)
+    return Reading([_completed(row, ranks, collective) for row in reading.rows], reading.notes)
 
 
 def _file(path: Path) -> Reading:
@@ -247,10 +247,10 @@ def _impossible(row: Measurement) -> str:
     return "" if odd is None else f"an iteration of {odd:g} s, a time that nothing takes"
 
 
-def _directory(path: Path, ranks: int | None) -> Reading:
+def _directory(path: Path, ranks: int | None, collective: str) -> Reading:
     """Read all records in a folder; Parquet files, or else logs, only if there are no JSON lines.
 
-    ``ranks``: the number of ranks for logs that do not state it, see `read`. A file without a
+    ``ranks``, ``collective``: for logs that do not state them, see `read`. A file without a
     readable row becomes a note. Raises ReportError if no file has rows.
     """
     files = [f for f in record_files(path) if f.is_file()] or sorted(path.glob("*.parquet"))
@@ -263,14 +263,14 @@ def _directory(path: Path, ranks: int | None) -> Reading:
             )
         raise ReportError(
             f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet) and without logs"
-            " (.log, .out, or these with .gz)"
+            " (.log, .out, .txt, or these with .gz)"
         )
     if len(files) == 1:
-        return read(files[0], ranks)
+        return read(files[0], ranks, collective)
     parts = []
     for file in files:
         try:
-            parts.append(read(file, ranks))
+            parts.append(read(file, ranks, collective))
         except ReportError as error:  # for example a run that was killed before its first row
             why = str(error).removeprefix(f"{file}: ")
             parts.append(Reading((), [Note(str(file), 0, why, broken=True)]))
@@ -304,12 +304,12 @@ class ReadFiles(NamedTuple):
         return self._replace(paths=[path for path, _ in both], readings=[one for _, one in both])
 
 
-def read_each(paths: Iterable[Path | str], ranks: int | None) -> ReadFiles:
+def read_each(paths: Iterable[Path | str], ranks: int | None, collective: str = "") -> ReadFiles:
     """Read files and go on past those that cannot be read; a launch counts once (`once`)."""
     files = ReadFiles([], [], [])
     for path in map(Path, paths):
         try:
-            files.readings.append(read(path, ranks))
+            files.readings.append(read(path, ranks, collective))
             files.paths.append(path)
         except ReportError as error:
             files.errors.append(error)
@@ -422,9 +422,11 @@ def _numbered(parts: Sequence[Reading]) -> list[Measurement]:
     return rows
 
 
-def _ranked(row: Measurement, ranks: int) -> Measurement:
-    """Set the rank count of a row that has none, and compute its size and rates."""
-    if row.ranks is not None or row.message is None:
+def _completed(row: Measurement, ranks: int | None, collective: str) -> Measurement:
+    """Set what a row lacks of collective and rank count, and compute its size and rates."""
+    if collective and not row.collective:
+        row = replace(row, collective=collective)
+    if ranks is None or row.ranks is not None or row.message is None:
         return row
     size = names.whole(row.collective, row.message, ranks) if row.size is None else row.size
     rates = (row.algbw_bytes_per_s, row.busbw_bytes_per_s)

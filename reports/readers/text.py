@@ -74,7 +74,7 @@ def record_files(path: Path) -> list[Path]:
 
 def log_files(path: Path) -> list[Path]:
     """The logs in a folder, in order."""
-    endings = (".log", ".log.gz", ".out", ".out.gz")
+    endings = (".log", ".log.gz", ".out", ".out.gz", ".txt", ".txt.gz")
     files = (f for f in path.iterdir() if f.name.endswith(endings) and f.is_file())
     return sorted(files, key=_by_number)
 

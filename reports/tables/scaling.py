@@ -37,6 +37,8 @@ from reports.records.measurement import Measurement
 from reports.records.metrics import setting
 from reports.statistics.quantities import LATENCY_BOUND, efficiency, speedup
 
+_STEPS = "no answer at each size: training steps with different exchanges are compared per sample"
+
 
 @dataclass(frozen=True)
 class Scaled:
@@ -179,6 +181,9 @@ def best_lines(
         lines += _ranges(each, width)
         if _KEY not in lines and not all(one.sure for one in each):
             lines.append(_KEY)
+    if not lines and (per_sample := fastest_samples(rows)):
+        for text in (_STEPS, *per_sample):
+            lines += wrap(text, width, subsequent_indent=_GAP)
     return lines or ["no answer: at no size were several algorithms measured"]
 
 

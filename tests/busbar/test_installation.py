@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import re
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -123,7 +124,24 @@ class TestRooms:
         said = (
             f"is loaded from {tmp_path / file} and not from {REPO}: rename it, or work in another"
         )
-        assert said in str(refused.value) and str(refused.value).endswith(f"than {tmp_path}")
+        assert said in str(refused.value) and f"folder than {tmp_path}" in str(refused.value)
+
+    @pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH is of Python 3.11")
+    def test_a_safe_path_is_advised_where_it_helps(self, tmp_path: Path, run: Run) -> None:
+        """Rule: beside a script called bench.py, the error names PYTHONSAFEPATH, which helps.
+
+        It is not named where PYTHONPATH has the folder, since it does not help there.
+        """
+        (tmp_path / "bench.py").write_text("raise AssertionError('was loaded')")
+        script = tmp_path / "script.py"
+        script.write_text("import busbar\nprint(busbar.load.__name__)")
+        refused = run(sys.executable, str(script))
+        assert "or set PYTHONSAFEPATH=1, so that" in refused.stderr
+        helped = run(sys.executable, str(script), env=os.environ | {"PYTHONSAFEPATH": "1"})
+        assert (helped.returncode, helped.stdout) == (0, "load\n"), helped
+        both = {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(tmp_path)}
+        still = run(sys.executable, str(script), env=os.environ | both)
+        assert "bench is loaded from" in still.stderr and "SAFEPATH" not in still.stderr
 
     def test_another_distribution_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

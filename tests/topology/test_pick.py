@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.errors import ProbeError
+from busbar.errors import BusbarError, ProbeError, Unsupported
 from topology.model.device import Fact
 from topology.model.topology import Kind, PairFact, Topology
 from topology.placement.pick import Objective, Ranking, available, pick
@@ -157,19 +157,22 @@ def test_busy_and_excluded_gpus_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "k", "objective", "named"),
+    ("machine", "k", "objective", "named", "error"),
     [
-        (field_report(), 0, Objective.RING, "0 GPUs wanted"),
-        (field_report(), 3, Objective.PAIRS, "even number"),
-        (Topology(), 1, Objective.RING, "no GPU to pick"),
+        (field_report(), 0, Objective.RING, "0 GPUs wanted", Unsupported),
+        (field_report(), 3, Objective.PAIRS, "even number", Unsupported),
+        (Topology(), 1, Objective.RING, "no GPU to pick", ProbeError),
     ],
     ids=["none", "odd", "no GPU"],
 )
 def test_impossible_wishes_are_refused(
-    machine: Topology, k: int, objective: Objective, named: str
+    machine: Topology, k: int, objective: Objective, named: str, error: type[BusbarError]
 ) -> None:
-    """Rule: a wish that cannot be met is an error that says why; `test_cli` has more of them."""
-    with pytest.raises(ProbeError, match=named):
+    """Rule: a wish that cannot be met is an error that says why; `test_cli` has more of them.
+
+    It is Unsupported, as other wrong arguments are, and ProbeError if the map has nothing to pick.
+    """
+    with pytest.raises(error, match=named):
         pick(machine, k, objective)
 
 
@@ -209,11 +212,11 @@ def test_pairs_without_peer_access_rank_last(fact: tuple[str, str | bool]) -> No
 def test_any_map_is_picked_from_or_refused(
     topology: Topology, k: int, objective: Objective
 ) -> None:
-    """Rule: whatever the map, there is a ranking that can be told, or a ProbeError."""
+    """Rule: whatever the map, there is a ranking that can be told, or an error of ours."""
     try:
         ranking = pick(topology, k, objective)
-    except ProbeError as error:
-        assert error.reason
+    except (ProbeError, Unsupported) as error:
+        assert str(error)
     else:
         assert text(ranking, 60)
         assert as_json(ranking)

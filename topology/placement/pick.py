@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from busbar.errors import ProbeError
+from busbar.errors import ProbeError, Unsupported
 from busbar.units import format_rate
 from topology.diagnostics import check
 from topology.model.topology import Device, Kind, Topology
@@ -344,17 +344,17 @@ def pick(
 ) -> Ranking:
     """Rank sets of k GPUs out of ``among`` (all GPUs by default); at most ``most`` are returned.
 
-    Raises ProbeError if there are fewer than k, k is not positive, k is odd for pairs, or no k of
-    them are connected.
+    Raises Unsupported if there are fewer than k, k is not positive or odd for pairs, and ProbeError
+    if the map has no GPU or no k of them are connected.
     """
     pool = tuple(topology.gpus if among is None else among)
     if not topology.gpus:
         raise ProbeError("pick", "this map has no GPU to pick; --from FILE reads a map")
     topology.of_one_host("pick")
     if not 1 <= k <= len(pool):
-        raise ProbeError("pick", f"{k} GPUs wanted, {len(pool)} to choose from; -k takes 1 to that")
+        raise Unsupported(f"pick: {k} GPUs wanted, {len(pool)} to choose from; -k takes 1 to that")
     if objective is Objective.PAIRS and k % 2:
-        raise ProbeError("pick", f"pairs want an even number of GPUs, not {k}")
+        raise Unsupported(f"pick: pairs want an even number of GPUs, not {k}")
     routes = GpuRoutes(topology, [gpu.id for gpu in pool])
     links = DirectedLinks(routes)
     sets = candidates(routes, k, objective)

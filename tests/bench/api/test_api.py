@@ -335,6 +335,10 @@ def test_a_training_step_is_a_call(tmp_path: Path) -> None:
     assert [row.algorithm.partition("/")[0] for row in rows] == ["ring", "ps"]
     assert all(row.step and row.step.stragglers == {"0": 2.0, "1": 3.0} for row in rows)
     assert (rows.frame()["step_compute_s"] > 0).all() and "ring" in str(rows)
+    best = busbar.step("toy", ranks=2, update=["ring", "async"], compute="fixed:1", iters=2).best()
+    why, which = str(best).split("\n", 1)
+    assert len(best) == 0 and why.startswith("no answer at each size: training steps")
+    assert "async" in which and "ring" in which
     with pytest.raises(Unsupported, match="no algorithm 'ring'; did you mean ring/ddp"):
         rows.filter(algorithm="ring")
     for options, said in (
@@ -745,13 +749,17 @@ def test_remedies_are_calls_and_keywords() -> None:
     assert parse([*words, "--ranks", "4"], "allreduce").launches == 3
     lost = [structs.replace(one, skipped="late: use --sync barrier", time_s=None) for one in made]
     shown = " ".join(str(MeasuredRows(lost)).split())
-    assert shown.count("late: use sync barrier") > 1 and "--sync" not in shown
+    assert shown.count('late: use sync="barrier"') > 1 and "--sync" not in shown
     step = "(busbar step --ranks 2 --model toy --compute exp:5,1 --update ring,async)"
     assert in_keywords(step) == (
         '(busbar.step("toy", ranks=2, compute="exp:5,1", update=["ring", "async"]))'
     )
     for text, said in (
-        ("raise -n or --budget; use --sync barrier", "raise iters or budget; use sync barrier"),
+        ("raise -n or --budget; use --sync barrier", 'raise iters or budget; use sync="barrier"'),
+        ("(try --wait-quiet 10m)", '(try wait_quiet="10m")'),
+        ("use --ranks 2, or --out and --sync of it", "use ranks=2, or out and sync of it"),
+        ("python -m topology measure -o FILE", "busbar topology measure -o FILE"),
+        ("python -m bench.pt2pt reads", "busbar pt2pt reads"),
         ("--ranks N (or mpirun -n N)", "ranks N (or mpirun -n N)"),
         ("x; busbar pt2pt --out FILE", "x; busbar pt2pt --out FILE"),
         ("a -- b - 5", "a -- b - 5"),
@@ -760,6 +768,34 @@ def test_remedies_are_calls_and_keywords() -> None:
     few = timed([1e-6] * 3, stopped="iterations")
     (advice,) = MeasuredRows(flat([allreduce("ring", 2, 64, few)])).warnings
     assert advice.endswith("(raise iters)")
+
+
+def test_a_call_under_a_launcher_names_the_keyword(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a script that mpirun started is refused, and told of ``launcher=``."""
+    monkeypatch.setattr(running, "launched", lambda: 2)
+    for call in (busbar.run, busbar.step):
+        with pytest.raises(Unsupported, match=r"launcher= .* as launcher='mpirun -n \{ranks\}'$"):
+            call(ranks=2)
+
+
+def test_sizes_that_are_too_small_have_the_keywords_that_set_them() -> None:
+    """Rule: a size below one element names ``sizes``, whichever keyword gave it."""
+    for sizes in ({"sizes": [3]}, {"minbytes": 3, "maxbytes": 3}):
+        with pytest.raises(Unsupported, match=r"give larger sizes \(sizes, or minbytes and maxb"):
+            busbar.run(ranks=2, **sizes)  # type: ignore[arg-type]
+
+
+def test_a_map_that_is_loaded_names_the_installed_command(tmp_path: Path) -> None:
+    """Rule: errors in Python name ``busbar topology``, not a module for ``python -m``."""
+    (tmp_path / "topo.txt").write_text(MATRIX)
+    (tmp_path / "x.log").write_text(LOG)
+    for call in (
+        lambda: busbar.load(tmp_path / "topo.txt"),
+        lambda: busbar.topology(tmp_path / "x.log"),
+    ):
+        with pytest.raises(BusbarError) as caught:
+            call()
+        assert "busbar topology" in str(caught.value) and "python -m" not in str(caught.value)
 
 
 def test_a_bad_file_does_not_cost_the_others(tmp_path: Path) -> None:
@@ -1074,7 +1110,9 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     assert (
         isinstance(picked.best, busbar.Pick) and repr(picked.best) == "<Pick: GPU0 GPU1, 40.0 GB/s>"
     )
-    with pytest.raises(ProbeError, match="4 GPUs wanted, 3 to choose from; k takes 1 to that"):
+    with pytest.raises(
+        Unsupported, match=r"^pick: 4 GPUs wanted, 3 to choose from; k takes 1 to that"
+    ):
         busbar.pick(4, path)
     with pytest.raises(ProbeError, match="busy=True needs NVML"):
         busbar.pick(2, path, busy=True)
@@ -1277,3 +1315,48 @@ def test_the_notebook_runs(mpich: Mpi) -> None:
     nbclient.NotebookClient(book, timeout=300, resources=where).execute()
     outputs = [one for cell in book.cells for one in cell.get("outputs", [])]
     assert "text/html" in {kind for one in outputs for kind in one.get("data", {})}
+
+
+_UNNAMED = """\
+#       size         count      type   redop    root     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)
+       65536         16384     float    none      -1    10.00    6.55    4.91      0
+      131072         32768     float    none      -1    12.00   10.92    8.19      0
+"""
+
+
+def test_a_folder_of_logs_is_read(tmp_path: Path) -> None:
+    """Rule: `load` of a folder without records reads its logs, also those that end with .txt."""
+    for name in ("a.txt", "b.log", "c.out", "d.md"):
+        (tmp_path / name).write_text(_UNNAMED)
+    (tmp_path / "e.txt").write_text("no row")
+    rows = busbar.load(tmp_path, ranks=4)
+    assert [Path(row.run.source).name for row in rows] == ["a.txt"] * 2 + ["b.log"] * 2 + [
+        "c.out"
+    ] * 2
+    assert any("e.txt" in note for note in rows.notes)
+
+
+def test_a_collective_that_no_line_names_is_given(tmp_path: Path) -> None:
+    """Rule: `load` takes the collective of logs that name none; without it the rows say so."""
+    log = tmp_path / "x.log"
+    log.write_text(_UNNAMED)
+    rows = busbar.load(log, ranks=4)
+    assert repr(rows) == "<MeasuredRows: 2 rows: unnamed collective>" and rows[0].collective == ""
+    named = busbar.load(log, ranks=4, collective="allgather")
+    assert repr(named) == "<MeasuredRows: 2 rows: allgather>" and named[0].ranks == 4
+    log.write_text(f"# Collective test starting: alltoall_perf\n{_UNNAMED}")
+    assert busbar.load(log, collective="allgather")[0].collective == "alltoall"
+    with pytest.raises(Unsupported, match="no collective 'algather'; did you mean allgather"):
+        busbar.load(log, collective="algather")
+
+
+def test_what_a_data_frame_has_names_frame(tmp_path: Path) -> None:
+    """Rule: rows given to pandas, or used as its tables are, name `frame` in the error."""
+    pandas = pytest.importorskip("pandas")
+    (tmp_path / "x.log").write_text(_UNNAMED)
+    rows = busbar.load(tmp_path / "x.log", ranks=4)
+    for wrong in (lambda: pandas.DataFrame(rows), lambda: rows.columns):  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match=r"rows\.frame\(\) is a pandas DataFrame"):
+            wrong()
+    assert not hasattr(rows, "columns") and pickle.loads(pickle.dumps(rows)) == rows

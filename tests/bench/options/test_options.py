@@ -68,7 +68,7 @@ def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
         ("-A walk=./a.json,ring,walk=./b.json", "two files have this name"),
         ("-b 2M -e 1M", "above -e"),
         ("-i 0", "-i 0 does not advance"),
-        ("-b 1 -e 2 --ranks 2", "2 bytes are less than one element of 4 bytes"),
+        ("-b 1 -e 2 --ranks 2", "2 bytes are less than one element of 4 bytes; give larger sizes"),
         ("-b 2K -e 1T -i 1", "give a larger increment"),
         ("-f 1.000001", "more than 10000 sizes"),
         ("-f nan", "does not advance"),
