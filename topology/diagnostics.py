@@ -754,9 +754,10 @@ def unlike(topology: Topology) -> list[Finding]:
 def slow_ranks(topology: Topology) -> list[Finding]:
     """Find the ranks, hosts and links whose measured rates are below 3/4 of the others'.
 
-    The decision is that of `topology.model.slow_units`: what explains the slow pairs is named.
+    The decision is that of `topology.model.slow_units`: what explains the slow pairs is named. Of
+    three ranks that cannot be told, and the pairs are named.
     """
-    from topology.model.slow_units import matrices, worse
+    from topology.model.slow_units import cannot_tell, matrices, worse
 
     others = topology.others_share
     beside = f"; {taken(others)} while it was measured" if others >= MUCH else ""
@@ -764,7 +765,20 @@ def slow_ranks(topology: Topology) -> list[Finding]:
     for pairs in matrices(topology):
         if not pairs.more_is_better or not all(id.startswith("RANK") for id in pairs.ids):
             continue
-        for one in worse(pairs, 1 / _UNLIKE - 1):
+        slow_units = worse(pairs, 1 / _UNLIKE - 1)
+        best = max((cell.value for cell in pairs.compared.values()), default=0.0)
+        least = min((pairs.cells[pair].value for pair in pairs.slow), default=best)
+        if not slow_units and least < _UNLIKE * best and (why := cannot_tell(pairs)):
+            finding = Finding(
+                "pair-slow",
+                1 - least / best,
+                pairs.ids,
+                "a rank or a link slower than the others",
+                f"{why}; {least / 1e9:.3g} of {best / 1e9:.3g} GB/s{beside}",
+                "measure with four ranks or more, or let busbar qualify tell which",
+            )
+            findings.setdefault(pairs.ids, finding)
+        for one in slow_units:
             kind, ends = one.unit.kind, [pairs.ids[end] for end in one.unit.ends]
             subjects = ("-".join(ends),) if kind == "link" else tuple(ends)
             hosts = list(dict.fromkeys(filter(None, (pairs.nodes[e] for e in one.unit.ends))))

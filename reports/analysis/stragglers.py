@@ -36,7 +36,7 @@ from busbar.units import format_count, format_p_value, format_rate, format_secon
 from reports.records.measurement import Measurement, grouped, listed
 from reports.records.metrics import named
 from reports.statistics.inference import chi_squared_p, holm, likeness
-from topology.model.slow_units import MARGIN, Pairs, Worse, worse
+from topology.model.slow_units import MARGIN, Pairs, Worse, cannot_tell, worse
 
 How = Literal["late", "slow", "last"]
 Floats = NDArray[np.float64]
@@ -276,7 +276,7 @@ class Suspect:
 class Findings:
     """``suspects``: most certain and worst first. ``notes``: what was compared, and its limits.
 
-    ``unshown``: the line that says that slow ranks would not show in these rows; else empty.
+    ``unshown``: the line that says that slow ranks would not show here; else empty.
     """
 
     suspects: tuple[Suspect, ...]
@@ -376,7 +376,8 @@ def culprits(
     disturbances = dict.fromkeys(pairs.disturbance for pairs in matrices)
     notes += [f"matrix: {text}" for text in disturbances if text]
     ordered = sorted(suspects.values(), key=lambda s: (not s.sure, -s.amount))
-    unshown = "" if matrices else _unshown(every)
+    few = list(filter(None, map(cannot_tell, matrices)))
+    unshown = f"cannot tell: {few[0]}" if few else "" if matrices else _unshown(every)
     return Findings(tuple(ordered), tuple(n for n in notes if n), unshown)
 
 

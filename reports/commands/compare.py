@@ -243,6 +243,12 @@ def _failed(
         launches = "one launch a side" if all(c.p is None for c in slow) else "so few launches"
         but = f"; {launches} cannot tell {untold} of them from chance" if untold else ""
         lines.append(f"FAILED: {_slower(len(slow), fail)}{but}")
+    # Where a side has one launch, rows are judged by the intervals of iterations.
+    unjudged = [
+        c for c in comparisons if c.word == "cannot tell" and min(map(len, c.row.sides)) > 1
+    ]
+    if comparisons and not slow and len(unjudged) == len(comparisons):
+        lines.append(f"FAILED: none of {format_count(len(comparisons), 'row')} could be judged")
     if wrong:
         lines.append(f"FAILED: NEW has wrong elements in {format_count(len(wrong), 'row')}")
     return lines

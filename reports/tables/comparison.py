@@ -30,6 +30,7 @@ _CLOCKS = 0.01  # least relative difference of clocks that is reported
 # Columns to leave out if there is no room, in this order: the verdict is never cut.
 _SPARE = ("effect", "p", "95 %", "change")
 _FACTOR = "a factor of "
+_LAUNCHES = 5  # launches a side that are advised where there are fewer; else twice as many
 _ASKED = 0.05  # the relative difference for which the number of launches is reported
 
 
@@ -185,9 +186,10 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
         return ""
     rows = [c.row.new for c in comparisons]
     command = command_of(rows, without=("--launches",))
-    once = command and f" ({command} --launches 5)"
+    fewest = min(len(side) for c in untold for side in c.row.sides)
+    once = command and f" ({command} --launches {_LAUNCHES if fewest < _LAUNCHES else 2 * fewest})"
     why = "What differs from launch to launch is in no iteration of one: launch both several times"
-    if min(len(side) for c in untold for side in c.row.sides) > 1:
+    if fewest > 1:
         why = "So few launches do not tell a difference from chance: launch both more often"
     if command and rows[0].step is not None:  # which has no launches of its own
         once = f" ({command}, each with --out FILE of its own)"

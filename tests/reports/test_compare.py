@@ -439,6 +439,33 @@ def test_launches_far_apart_leave_a_table_to_read(
     assert text.endswith("3 indistinguishable, 3 cannot tell: the interval reaches a factor of 2")
 
 
+def test_a_gate_that_judged_nothing_fails(runs: Path) -> None:
+    """Rule: --fail-slower fails if no row of several launches could be judged, and says so.
+
+    The advice names more launches than there were.
+    """
+    sides = [
+        [
+            str(
+                saved(
+                    runs / f"{side}-{n}.jsonl",
+                    [
+                        one
+                        for one in noisy(ord(side) + n, slow=(1, 50)[n % 2])
+                        if one.every[0].algorithm == "ring"
+                    ],
+                )
+            )
+            for n in range(6)
+        ]
+        for side in "xy"
+    ]
+    words = ["compare", *sides[0], "--", *sides[1]]
+    cli(*words)
+    out = " ".join(cli(*words, "--fail-slower", "5%", status=1).out.split())
+    assert "FAILED: none of 3 rows could be judged" in out and "--launches 12" in out
+
+
 def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: a*.jsonl -- b*.jsonl, as a folder of records, are the launches of a side, with options
     anywhere; an end of the line without files, or a file given twice, is refused.

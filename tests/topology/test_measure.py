@@ -326,6 +326,37 @@ def test_check_names_the_slow_rank_or_link_as_culprit_does(
     assert accused == [shown[one] for one in subjects]
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_few_ranks_cannot_show_which_is_slow(
+    ranks: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: of three ranks the slow pairs are named and no rank is; of two nothing is compared."""
+    places = tuple(RankPlace(f"host{n}", "0-1", 0) for n in range(ranks))
+    cells: dict[str, dict[tuple[int, int], Estimate]] = {
+        name: {
+            pair: Estimate(rate, 0.99 * rate, 1.01 * rate)
+            for pair in permutations(range(ranks), 2)
+            if (rate := 6e6 if ranks - 1 in pair else 12e6)
+        }
+        for name in ("bandwidth", "bandwidth_both")
+    }
+    path = tmp_path / "m.json"
+    measured = Measured(places, False, {"latency": {}, **cells}, "")
+    path.write_text(own_json.dump(as_topology(measured, PairOptions())))
+    topology_main(["check", "--json", str(path)])
+    slow = [f for f in json.loads(capsys.readouterr().out) if f["code"] == "pair-slow"]
+    reports_main(["culprit", "--matrix", str(path)])
+    accused = " ".join(capsys.readouterr().out.split())
+    if ranks == 2:
+        assert not slow and "two ranks have one pair" in accused
+    elif ranks == 3:
+        (one,) = slow
+        assert "too few to tell which" in one["evidence"] and "too few to tell which" in accused
+        assert one["harm"] == pytest.approx(0.5)
+    else:
+        assert [f["subjects"] for f in slow] == [["RANK3"]] and "CULPRIT rank 3" in accused
+
+
 def test_expectation_comes_from_the_map_of_the_host() -> None:
     """Rule: merged with the host's map, ranks on two sockets are promised the link between them."""
     places = (RankPlace("a", "0-7", 0), RankPlace("a", "8-15", 1), RankPlace("a", "8-15", 1))

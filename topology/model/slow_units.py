@@ -137,6 +137,21 @@ def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
     return slow_units
 
 
+def cannot_tell(pairs: Pairs) -> str:
+    """Why two or three ends cannot show which of them, or which link, is slow; else empty.
+
+    Two have a single pair. Of three, a slow end leaves one pair to compare with, as a slow link
+    leaves two of which each shares an end with it.
+    """
+    what = "ranks" if all(one.startswith("RANK") for one in pairs.ids) else "GPUs"
+    if len(pairs.ids) == 2:
+        return f"{pairs.name}: two {what} have one pair, with which nothing can be compared"
+    if len(pairs.ids) > 3 or not pairs.slow:
+        return ""
+    names = ", ".join(f"{pairs.ids[a]} to {pairs.ids[b]}" for a, b in sorted(pairs.slow))
+    return f"{pairs.name}: {names} are slow; three {what} are too few to tell which of them it is"
+
+
 def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
     """Units worse than others of their class by more than ``margin`` and beyond chance."""
     left, evidence = pairs.compared, list[Worse]()
