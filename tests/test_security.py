@@ -167,7 +167,7 @@ def test_only_settings_of_libraries_are_kept(variables: dict[str, str]) -> None:
     known = {"NCCL_ALGO": "Ring", "UCX_TLS": "sm", "SLURM_JOB_ID": "7"}
     kept = allowed({**variables, **known})
     libraries = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
-    jobs = {"CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_PARTITION"}
+    jobs = {"CUDA_VISIBLE_DEVICES", "HYDRA_LAUNCHER_EXEC", "SLURM_JOB_ID", "SLURM_JOB_PARTITION"}
     assert known.items() <= kept.items()
     assert all(name.startswith(libraries) or name in jobs for name in kept)
 

@@ -39,7 +39,7 @@ class RunContext(NamedTuple):
 
 # Settings of communication libraries. Nothing else is recorded, as it may hold secrets.
 _PREFIXES = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
-_NAMES = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_PARTITION")
+_NAMES = ("CUDA_VISIBLE_DEVICES", "HYDRA_LAUNCHER_EXEC", "SLURM_JOB_ID", "SLURM_JOB_PARTITION")
 
 
 def allowed(env: Mapping[str, str]) -> dict[str, str]:

@@ -254,13 +254,16 @@ def launch_of(run: Run) -> tuple[int, int, int] | None:
 
 
 # What `busbar cluster` gives to all launchers (`bench.cluster.launchers.variables`).
-_SHELL_VARIABLE, _CLUSTER_SHELL = "PRTE_MCA_plm_ssh_agent", "/run/enter"
+# `busbar cluster` sets the variables of both launchers; Open MPI's removes its own from ranks.
+_SHELL_VARIABLES, _CLUSTER_SHELL = ("HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent"), "/run/enter"
 
 
 def is_emulated(environment: Mapping[str, Any]) -> bool:
     """Whether a run was on hosts of `busbar cluster`, as its launchers' remote shell says."""
     variables = environment.get("variables")
-    return isinstance(variables, Mapping) and variables.get(_SHELL_VARIABLE) == _CLUSTER_SHELL
+    return isinstance(variables, Mapping) and any(
+        variables.get(name) == _CLUSTER_SHELL for name in _SHELL_VARIABLES
+    )
 
 
 class Measurement(Record, frozen=True, kw_only=True):
