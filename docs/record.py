@@ -22,8 +22,9 @@ PAGE = Path("docs/record.md")
 _INTRODUCTION = f"""\
 # The record, format {FORMAT}
 
-Records are JSON lines (`--out run.jsonl`); everything else is made from them. A line is one
-measurement: one placement of one row. The lines of a row are one write. The environment stands
+This page has the fields of a record, for programs that read records without Busbar. Records are
+JSON lines (`--out run.jsonl`); everything else is made from them. A line is one measurement: one
+placement of one row. The lines of a row are one write. The environment stands
 once, in a line of its own before the first measurement that names it as its `run`:
 
     {{"format":{FORMAT},"run":"1f0c5d2a9b3e","environment":{{"busbar":"0.1.0","hosts":["n0"]}}}}

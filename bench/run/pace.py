@@ -86,7 +86,8 @@ class Pace:
     that the whole sweep keeps within the sum. If the number of iterations is fixed (not
     ``bounded``) rows have no limit, and the limits serve only to estimate the remaining time.
     ``most``: seconds after which no row begins (``--total``), or None. ``largest``: the largest
-    size in bytes that fits in memory if larger ones do not, else None.
+    size in bytes that fits in memory if larger ones do not, else None. Time before the first row
+    does not count, such as that of ``--wait-quiet``.
     """
 
     def __init__(
@@ -100,7 +101,8 @@ class Pace:
     ) -> None:
         self._limits, self.bounded, self.most, self._clock = list(limits), bounded, most, clock
         self.largest = largest
-        self._start, self._at, self._allowed, self._begun = clock(), -1, 0.0, 0.0
+        self._start: float | None = None
+        self._at, self._allowed, self._begun = -1, 0.0, 0.0
         # Seconds that rows took, and their limits. The last rows weigh most, as they are most like
         # the next ones.
         self._taken = self._granted = 0.0
@@ -112,11 +114,13 @@ class Pace:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
-        return self._clock() - self._start
+        """Seconds since the first row began; 0 before."""
+        return 0.0 if self._start is None else self._clock() - self._start
 
     def begin(self) -> None:
         """Begin the next row and placement; after the last one, the first again (``-N 0``)."""
+        if self._start is None:
+            self._start = self._clock()
         if self._at >= 0 and self._limits:
             self._taken = _FADES * self._taken + self.elapsed - self._begun
             self._granted = _FADES * self._granted + self._limits[self._at]

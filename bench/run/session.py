@@ -34,6 +34,7 @@ from bench.timing.measure import Timing
 from bench.timing.starts import StartSync
 from busbar.errors import RankFailure, Unsupported
 from busbar.status import EARLY, FOUND, TOTAL_OVER
+from busbar.units import format_duration
 from collectives.execution.transport import Transport
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op
@@ -188,9 +189,11 @@ class Session(RunSession):
             self._noted(TOTAL_OVER)  # also for a launch whose standard output is left out
 
         each = len(self._work) * len(options.placements)
-        self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
         if options.wait_quiet is not None:
+            most = format_duration(options.wait_quiet)
+            self._noted(f"waiting until other programs leave the cores, {most} at most")
             self._noted(not_quiet(self._world, options.wait_quiet))
+        self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
         # In place, a sum grows with every iteration, so overflow is ignored; only checks count.
         with contextlib.closing(self._gauges), np.errstate(all="ignore"):
             self._measure_rows(sweep)

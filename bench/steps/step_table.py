@@ -26,6 +26,7 @@ from reports.analysis.steps import (
     figures,
     hidden_text,
     is_overlapped,
+    lowest_loss,
     roles,
     server_and_ring,
     share_text,
@@ -169,7 +170,7 @@ def closing_lines(rows: Sequence[Measurement]) -> list[str]:
         if all(row.algorithm.startswith(LIBRARY) for row in bare):
             why = f"with {why}, but the library has no schedule to predict by"
         texts.append(f"predicted, ratio -: {why}")
-    texts += [fastest(rows), server_and_ring(rows), disturbance(rows)]
+    texts += [fastest(rows), lowest_loss(rows), server_and_ring(rows), disturbance(rows)]
     width = min(_table().terminal, 100) - 2
     return [f"# {line}" for text in texts for line in wrap(text, width, subsequent_indent="  ")]
 

@@ -23,7 +23,7 @@ from reports.analysis.winners import (
 from reports.records.measurement import LIBRARY, Measurement, grouped
 from reports.records.metrics import metric_of
 
-_CANNOT_TELL = "cannot tell"
+CANNOT_TELL = "cannot tell"
 Verdict = Literal["fastest", "may be no faster", "cannot tell", "alone"]
 _ALONE = (
     "no answer: with one rank nothing crosses a link; --ranks N (or mpirun -n N) starts N ranks"
@@ -164,7 +164,7 @@ def _elsewhere(others: Sequence[Stretch]) -> str:
     doubtful = [w for one in others for w in one.won if not w.sure]
     clauses = f"; the fastest was {', '.join(named)}" if named else ""
     return clauses + (
-        f"; {_CANNOT_TELL} which was the fastest {_where(doubtful)}" if doubtful else ""
+        f"; {CANNOT_TELL} which was the fastest {_where(doubtful)}" if doubtful else ""
     )
 
 
@@ -216,14 +216,18 @@ def _ratio(best: Stretch) -> str:
     )
     if len(lows) < len(ratios):  # of some sizes no interval is known
         return f"{best.name} may be no faster than {other} {at}"
+    ends = list(zip(lows, highs, strict=True))
     times, within = _factor(geometric_mean(middles)), _interval(min(lows), max(highs))
     if _tells_nothing(min(lows), max(highs)):
-        return f"{_CANNOT_TELL} whether {best.name} is faster than {other} {at}"
+        return f"{CANNOT_TELL} whether {best.name} is faster than {other} {at}"
     if min(lows) <= 1:
         return (
             f"{best.name} may be no faster than {other} {at}:"
             f" {times} times as fast, but the interval is {within}"
         )
+    if any(high >= _WIDE * low for low, high in ends):  # so the middle says little
+        least = f"at least {_factor(min(lows))} times"
+        return f"{best.name} was {least} as fast as {other} {at} (95 %){apart}"
     return f"{best.name} was {times} times as fast as {other} {at} ({within}){apart}"
 
 
@@ -279,7 +283,7 @@ def _port_sentence(
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
     interval = "" if low is None or high is None else f" ({_interval(low, high)})"
     if low is not None and high is not None and _may_be_either(low, high):
-        took = f"{_CANNOT_TELL} whether ps takes longer than {ring}"
+        took = f"{CANNOT_TELL} whether ps takes longer than {ring}"
     else:
         took = f"ps took {_factor(ratio)} times as long as {ring}{interval}"
     on = f"at {format_size(size)} on {where}"
@@ -288,7 +292,7 @@ def _port_sentence(
         port += ", if each rank had its own,"
     text = f"{took} {on}; by the bytes through {port} it should be {by_port:.3g} times"
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
-    agree = first <= by_port <= last and not took.startswith(_CANNOT_TELL)
+    agree = first <= by_port <= last and not took.startswith(CANNOT_TELL)
     why, whose = what_is_shared([*sides[0], *sides[1]])
     on_one_host = all(nodes_of(r) == 1 for side in sides for r in side)
     if not why or (agree and not on_one_host):
@@ -330,7 +334,7 @@ def _next(won: Sequence[Winner]) -> str:
     names = {w.against for w in told or known}
     name = " or ".join(sorted(names)) if len(names) <= _NAMED else f"one of {len(names)}"
     if known and not told:
-        return f"{_CANNOT_TELL} from {name}"
+        return f"{CANNOT_TELL} from {name}"
     every = [end for w in told for end in _telling(w) or ()]
     part = "" if len(told) == len(known) else f" {_where(told)}"
     return f"{_span(every)} {name}{part}" if told else ""
@@ -414,7 +418,7 @@ def cell(name: str, winner: Winner) -> tuple[str, str]:
         margin = "alone"
     else:
         ends = _telling(winner)
-        margin = _CANNOT_TELL if ends is None else _span(ends).replace("x", "")
+        margin = CANNOT_TELL if ends is None else _span(ends).replace("x", "")
     return name, f"{_figure_of(winner).removesuffix(' GB/s')} {margin}"
 
 

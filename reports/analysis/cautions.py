@@ -147,7 +147,8 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     compares = use_of(timed) == _TO_COMPARE and timed[0].step is None
-    command = command_of(timed, without="--order" if compares else "--wait-quiet")
+    replaced = ("--order", "--launches", "--seed") if compares else ("--wait-quiet",)
+    command = command_of(timed, without=replaced)
     how = f": {command}" if command else " while nothing else runs"
     if command and timed[0].step is None:
         how += f" --launches {_LAUNCHES}" if compares else " --wait-quiet 10m"
@@ -172,12 +173,12 @@ def use_of(rows: Sequence[Measurement]) -> str:
     return _TO_COMPARE if len(compared) > 1 else "rely on these figures"
 
 
-def command_of(rows: Sequence[Measurement], without: str = "") -> str:
+def command_of(rows: Sequence[Measurement], without: Sequence[str] = ()) -> str:
     """The command that measures the first row's collective again; empty if `busbar` did not.
 
     It has the options that the run recorded. Without those, or where rows of several commands are
     together, it has what the rows say: algorithms, sizes and types, or of training steps model,
-    compute and updates. ``without``: a recorded option that is left out, with its value. Empty for
+    compute and updates. ``without``: recorded options to leave out, with their values. Empty for
     hosts that were emulated, whose command is another one.
     """
     first = rows[0]
@@ -188,7 +189,7 @@ def command_of(rows: Sequence[Measurement], without: str = "") -> str:
         name = "step" if first.step else _benchmark(first)
         ranks = ",".join(map(str, sorted({r.ranks for r in rows if r.ranks})))
         command = f"busbar {name} --ranks {ranks} {options}"
-        return re.sub(f" {without} [^ ]+", "", command) if without else command
+        return re.sub(rf" ({'|'.join(without)}) [^ ]+", "", command) if without else command
     if (step := first.step) is not None:
         updates = ",".join(dict.fromkeys(r.step.update for r in rows if r.step is not None))
         about = f"--model {step.model} --compute {step.compute} --update {updates}"

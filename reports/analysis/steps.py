@@ -110,15 +110,31 @@ def roles(servers: Mapping[str, int], ranks: int) -> str:
     return "; ".join([*texts, f"eff.: speed-up over all {ranks} ranks"])
 
 
-def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
-    """`fastest` for each workload and number of ranks whose steps differ in their gradients.
+def lowest_loss(rows: Sequence[Measurement]) -> str:
+    """The update with the lowest loss at the end of its run, and the next; empty without two.
 
-    Times of such steps cannot be compared, but times per sample can.
+    A fast update may learn less from each gradient, so this is not the answer of `fastest`.
+    """
+    ends = [(one.loss.loss[-1], one) for one in summaries(rows) if one.loss is not None]
+    if len({one.name for _, one in ends}) < 2:
+        return ""
+    texts = [
+        f"{one.name} {loss:.4g} after {format_seconds(one.loss.seconds[-1])}"
+        for loss, one in sorted(ends, key=lambda end: end[0])[:2]
+        if one.loss is not None
+    ]
+    return f"lowest loss at the end: {'; next '.join(texts)}"
+
+
+def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
+    """`fastest` and `lowest_loss` for each workload and rank count with steps of several kinds.
+
+    Steps of different numbers of gradients cannot be compared in time, but per sample they can.
     """
     steps = [row for row in rows if row.step is not None and row.time_s]
     groups = grouped(steps, lambda row: (workload(row), row.ranks)).values()
-    mixed = (group for group in groups if len({row.collective for row in group}) > 1)
-    return list(filter(None, map(fastest, mixed)))
+    mixed = [group for group in groups if len({row.collective for row in group}) > 1]
+    return [text for group in mixed for text in (fastest(group), lowest_loss(group)) if text]
 
 
 def fastest(rows: Sequence[Measurement]) -> str:

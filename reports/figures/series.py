@@ -148,12 +148,16 @@ class Palette:
         for r in sorted(rows, key=along):
             run = files[id(r.run)] if several else f"run {r.run.number}"
             groups.setdefault(f"{_label(r)} ({run})" if repeated else _label(r), []).append(r)
-        seen: dict[int, int] = {}
+        of_colour, of_algorithm = Counter[int](), Counter[str]()
         series = []
         for name, members in groups.items():
-            look = self.looks[algorithm_of(members[0])]
-            seen[look.place] = seen.get(look.place, -1) + 1
-            style = _style(look, seen[look.place])
+            algorithm = algorithm_of(members[0])
+            look = self.looks[algorithm]
+            # Lines of one algorithm, such as over two transports, differ in their markers, too.
+            mark = (look.mark + of_algorithm[algorithm]) % len(MARKERS)
+            style = _style(look._replace(mark=mark), of_colour[look.place])
+            of_colour[look.place] += 1
+            of_algorithm[algorithm] += 1
             if members[0].worksharing:
                 name, style = f"bound: {name}", {**style, "color": QUIET}
             series.append(PlotLine(name, tuple(members), style, look.bright))

@@ -171,12 +171,16 @@ def _stacked(axes: Axes, group: _Steps) -> None:
     """Draw a bar for each kind of exchange (all-reduce, parameter server, …): compute and exchange.
 
     The exchange is the exposed part, which compute does not hide. A mark is at the predicted step.
+    With parameter servers the rest is what a learner does not wait for messages: also timers that
+    fire late.
     """
     names = [f"{one.algorithm}, {format_count(one.ranks, 'rank')}" for one, _ in group]
     compute = [1e3 * min(f.compute or 0.0, f.step.value) for _, f in group]
     exposed = [1e3 * f.step.value - c for (_, f), c in zip(group, compute, strict=True)]
     places = range(len(group))
-    axes.barh(places, compute, color=_COMPUTE, label="compute")
+    serves = any(one.step is not None and one.step.learners is not None for one, _ in group)
+    rest = "compute; with servers all but\nwaiting for messages" if serves else "compute"
+    axes.barh(places, compute, color=_COMPUTE, label=rest)
     axes.barh(places, exposed, left=compute, color=_EXPOSED, label="exposed exchange")
     wide = max(1e3 * f.step.value for _, f in group)
     labelled = False

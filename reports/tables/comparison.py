@@ -184,7 +184,7 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
     if not untold:
         return ""
     rows = [c.row.new for c in comparisons]
-    command = command_of(rows, without="--launches")
+    command = command_of(rows, without=("--launches",))
     once = command and f" ({command} --launches 5)"
     why = "What differs from launch to launch is in no iteration of one: launch both several times"
     if min(len(side) for c in untold for side in c.row.sides) > 1:

@@ -17,6 +17,7 @@ from busbar.errors import ReportError
 from busbar.tables import Column, RenderedTable, render_lines, render_rich, split_columns
 from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
+    CANNOT_TELL,
     alone,
     answers,
     cell,
@@ -140,16 +141,19 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     """
     every = answers(rows)
     lines = foreword(rows, width) if every or alone(rows) else []
+    disturbed = bool(lines)  # which says already why much cannot be told
     for what, ranges in every.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
             lines += wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP)
-        for meaning in unsure(ranges):
-            lines += wrap(meaning, width, subsequent_indent=_GAP)
-        lines += wrap(sentence(ranges), width, subsequent_indent=_GAP)
+        texts = [] if disturbed else unsure(ranges)
+        for text in (*texts, sentence(ranges)):
+            if not (disturbed and text.startswith(CANNOT_TELL)):
+                lines += wrap(text, width, subsequent_indent=_GAP)
     for text in (*server_and_ring(rows), *fastest_samples(rows)):
-        lines += wrap(text, width, subsequent_indent=_GAP)
+        if not (disturbed and text.startswith(CANNOT_TELL)):
+            lines += wrap(text, width, subsequent_indent=_GAP)
     return lines
 
 

@@ -402,5 +402,5 @@ def _law(collective: str, ranks: int, names: Sequence[str]) -> list[str]:
     return [
         "",
         f"busiest port of ps: {server}, all received, then all sent; of ring: {ring}",
-        f"sent while as much is received; so between hosts ps needs P = {ranks} times as long",
+        f"sent while as much is received; on hosts of one rank ps needs P = {ranks} times as long",
     ]

@@ -225,6 +225,26 @@ def test_which_update_is_faster_is_told_only_where_intervals_can() -> None:
         assert re.fullmatch(rf"cannot tell whether \S+ or \S+ takes less time: .*{end}", text), text
 
 
+def test_the_lowest_loss_is_named_beside_the_fastest_update() -> None:
+    """Rule: with two loss curves the closing lines name the lower end, whichever is faster."""
+    ends = {"ring": 0.9, "tree": 0.6, "ps": 0.7}
+    results = [
+        _result(
+            {
+                **STEP,
+                "update": name,
+                "curve": {"seconds": [0.0, 2.0], "updates": [0, 9], "loss": [2.3, end]},
+            },
+            TIMES,
+            f"{name}/ddp",
+        )
+        for name, end in ends.items()
+    ]
+    named = "# lowest loss at the end: tree 0.6 after 2.00 s; next ps 0.7 after 2.00 s"
+    assert named in closing_lines(results)
+    assert "lowest loss" not in "".join(closing_lines(results[:1]))
+
+
 def test_the_header_says_what_ranks_do() -> None:
     """Rule: one line says how many servers and learners a row has, and what eff. is divided by."""
     for names, said in (

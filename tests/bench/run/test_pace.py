@@ -184,6 +184,18 @@ def test_the_start_says_which_sizes_are_too_large(
         assert said == [f"busbar: sizes above {largest} do not fit in memory"] * bool(largest)
 
 
+def test_time_before_the_first_row_does_not_count() -> None:
+    """Rule: a wait for a quiet machine takes nothing from the rows' time, nor from --total."""
+    clock = Clock()
+    pace = Pace([2.0, 2.0], most=3.0, clock=clock)
+    clock.now += 600.0
+    assert pace.elapsed == 0 and not pace.is_over()
+    pace.begin()
+    assert pace.left() == 2.0
+    clock.now += 3.0
+    assert pace.is_over()
+
+
 @pytest.mark.parametrize("more", ["", "--order size", "--split mod:2 -t 4"])
 def test_no_row_begins_after_the_total(
     more: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
