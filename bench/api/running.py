@@ -49,7 +49,7 @@ from bench.run.recorder import refuse_results
 from bench.steps.main import StepCommand, check
 from bench.steps.options import StepOptions
 from busbar.arguments import each, unknown
-from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
+from busbar.errors import BusbarError, RankFailure, ReportError, Unavailable, Unsupported
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
 from busbar.terminal import shorten
@@ -96,6 +96,18 @@ _ERRORS: Mapping[int, type[BusbarError]] = {
 }
 
 
+class RunInterrupted(KeyboardInterrupt):
+    """The KeyboardInterrupt of `run` and `step`. ``rows``: those that were finished before it."""
+
+    def __init__(self, rows: MeasuredRows, outs: Sequence[str]) -> None:
+        """``outs``: the files that have the rows."""
+        kept = (
+            f"in {', '.join(outs)}" if outs else 'in this error\'s rows; out="run.jsonl" keeps them'
+        )
+        super().__init__(f"{format_count(len(rows), 'finished row')} {kept}" if rows else "")
+        self.rows = rows
+
+
 @with_keywords(OptionKeywords)
 def run(
     collective: Collective = "allreduce",
@@ -115,11 +127,12 @@ def run(
     turn. ``algorithms``: as for ``-A``, and functions of a rank count that return a Schedule, which
     is proven here before anything starts. ``sizes``: bytes, or text such as ``"64K"`` (default: 1
     MB to 1 GB), rounded down to whole elements. ``dtype``: as ``datatype``. ``out``: a file, or
-    several, to write the records to; without one, an interrupt leaves nothing of what was measured.
-    ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which must start as many ranks
-    as are given; one that PATH lacks is the one beside this Python. ``progress``: shows a bar in a
-    notebook or on a terminal, unless False. Other keywords are the command's options:
-    ``placement="out"``, ``budget=0.5``, ``transport="mpi"``; ``help(busbar.run)`` lists them.
+    several, to write the records to; an interrupt without one leaves only what the ``rows`` of its
+    KeyboardInterrupt have. ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which
+    must start as many ranks as are given; one that PATH lacks is the one beside this Python.
+    ``progress``: shows a bar in a notebook or on a terminal, unless False. Other keywords are the
+    command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``;
+    ``help(busbar.run)`` lists them.
 
     Raises Unsupported for invalid options, ScheduleError if a function's schedule is wrong,
     Unavailable if something needed is missing, RankFailure if a rank was lost. Rows with wrong
@@ -361,7 +374,7 @@ def _measure(
                     stdout=subprocess.DEVNULL,
                 )
             if ended.interrupted == signal.SIGINT:
-                raise KeyboardInterrupt
+                raise RunInterrupted(_finished(rows, outs), outs)
             if ended.interrupted:
                 break
             errors = error_messages(ended.err)
@@ -378,15 +391,27 @@ def _measure(
                 f"{who} ended with status {ended.status} and no rank wrote results to {folder}"
                 f"{_others(ended.err)}"
             )
-        measured = None if ended.interrupted else load(rows)
+        measured = None if ended.interrupted else _measured(rows, outs)
     if measured is None:  # the ranks and files are gone, as if the signal had come here alone
         signal.raise_signal(ended.interrupted)
         name = signal.Signals(ended.interrupted).name
         raise RankFailure(f"the ranks were ended because {name} came to this process")
-    source = outs[0] if outs else "busbar.run"  # in place of the file that is gone
-    runs = {id(row.run): replace(row.run, source=source) for row in measured}
-    return MeasuredRows(
-        (structs.replace(row, run=runs[id(row.run)]) for row in measured),
-        # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows.
-        dict.fromkeys([*measured.notes, *(note for note in notes if not is_in_brief(note))]),
-    )
+    # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows.
+    more = [note for note in notes if not is_in_brief(note)]
+    return MeasuredRows(measured, dict.fromkeys([*measured.notes, *more]))
+
+
+def _measured(file: Path, outs: Sequence[str]) -> MeasuredRows:
+    """The rows of a file that will be gone, with the first of ``outs`` as their source."""
+    rows = load(file)
+    source = outs[0] if outs else "busbar.run"
+    runs = {id(row.run): replace(row.run, source=source) for row in rows}
+    return MeasuredRows((structs.replace(row, run=runs[id(row.run)]) for row in rows), rows.notes)
+
+
+def _finished(file: Path, outs: Sequence[str]) -> MeasuredRows:
+    """The rows that an interrupted run has written; none if the file has no whole row."""
+    try:
+        return _measured(file, outs)
+    except ReportError:
+        return MeasuredRows()

@@ -32,6 +32,7 @@ SOFTLY = signal.SIGUSR1
 # itself was stopped.
 STOPPED_S, _LOOK_S, _AWAY_S = 3.0, 0.5, 2.0
 
+_PF_EXITING = 0x4  # linux/sched.h
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
@@ -260,6 +261,23 @@ def state(pid: int) -> str:
 def stopped(pid: int) -> bool:
     """True if a process is stopped, as by SIGSTOP, but not if a debugger holds it."""
     return state(pid) == "T"
+
+
+def cause(pid: int) -> str:
+    """How a process that is ending ends: ``Killed (signal 9)``, ``exit status 3``.
+
+    Empty for one that goes on, and for one that its parent has already waited for.
+    """
+    try:
+        words = _stat(Path(f"/proc/{pid}/stat"))
+        flags, code = int(words[6]), int(words[49])  # fields 9 and 52 of proc(5)
+    except (OSError, ValueError, IndexError):
+        return ""
+    if not flags & _PF_EXITING and words[0] not in "ZX":
+        return ""
+    if number := code & 0x7F:
+        return f"{signal.strsignal(number) or 'ended'} (signal {number})"
+    return f"exit status {code >> 8}" if code else ""
 
 
 def _stat(path: Path) -> list[str]:

@@ -49,14 +49,6 @@ _BANNER = re.compile(
     rb"|Please see the FAQ page for debugging suggestions)\n",
     re.MULTILINE,
 )
-# The rank, the status and, for a signal, its text in that report; and the end of the output that
-# is kept to find it.
-_TERMINATED = re.compile(
-    rb"^=   PID (\d+) RUNNING AT .*\n=   EXIT CODE: (\d+)\n(?:=.*\n)*"
-    rb"(?:YOUR APPLICATION TERMINATED WITH THE EXIT STRING: (.*)\n)?",
-    re.MULTILINE,
-)
-_TAIL = 1 << 12
 
 
 class Peer:
@@ -221,10 +213,8 @@ class RankRun:
         self._peers, self._segments = Peers(name), Segments()
         self._env[VARIABLE] = name
         self.why, self._status, self.came = "", 0, 0
-        #: Whether a rank has ended without sending its exit status; the process id of the first.
+        #: Whether a rank has ended without sending its exit status.
         self.lost = False
-        self._lost_pid = 0
-        self._tail = b""  # of the launcher's output
         self._signals: list[int] = []
         self._end_by = float("inf")
         self._stage, self._since = Phase.STARTING, time.monotonic()
@@ -291,8 +281,10 @@ class RankRun:
             self._selector.unregister(end)
             end.close()
             if peer.left is None and not self._peers.left():
-                self.lost, self._lost_pid = True, self._lost_pid or peer.pid
-                self._end(f"{peer.name} was lost {peer.doing}", _FAILED, _CLEANS_S)
+                self.lost = True
+                cause = child.cause(peer.pid)  # its launcher has mostly not waited for it yet
+                how = f": {cause}" if cause else ""
+                self._end(f"{peer.name} was lost {peer.doing}{how}", _FAILED, _CLEANS_S)
             elif peer.left not in (None, 0, _WRONG):
                 # A launcher may ignore this, but other ranks wait for it, some without limit.
                 self._end_by = min(self._end_by, time.monotonic() + _REPORTS_S)
@@ -318,7 +310,6 @@ class RankRun:
             lines, end, rest = (rest + data).rpartition(b"\n") if data else (rest, b"", b"")
             self._early |= EARLY.encode() in lines
             lines += end
-            self._tail = (self._tail + lines)[-_TAIL:]
             if self.came:
                 lines = _BANNER.sub(b"", lines)
             try:
@@ -425,7 +416,6 @@ class RankRun:
         if self._output_lost is not None:
             raise self._output_lost
         if self.why:
-            self.why += self._cause()
             return self._status
         status = child.shell(self._launcher.returncode)
         left = self._peers.left()
@@ -435,17 +425,6 @@ class RankRun:
                 self.why = f"the launcher ended with {status} before all ranks had begun"
             return _FAILED
         return left
-
-    def _cause(self) -> str:
-        """How the lost rank ended, as MPICH reports it; empty if unknown.
-
-        MPICH reports one rank, perhaps one that it ended itself. Open MPI reports it on standard
-        error, which this process does not read.
-        """
-        for pid, status, text in _TERMINATED.findall(self._tail):
-            if int(pid) == self._lost_pid:
-                return f": {text.decode(errors='replace') or f'exit status {int(status)}'}"
-        return ""
 
 
 def _reap(until: float) -> None:

@@ -514,6 +514,35 @@ def test_a_signal_that_ends_the_ranks_goes_on(monkeypatch: pytest.MonkeyPatch) -
     assert came == [signal.SIGTERM]
 
 
+@pytest.mark.parametrize("out", [None, "kept.jsonl"])
+def test_an_interrupt_has_the_finished_rows(
+    out: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: the KeyboardInterrupt of a run has the finished rows, and says how to keep them.
+
+    Without a row it is a bare one.
+    """
+    monkeypatch.chdir(tmp_path)
+    written = [to_jsonl(records(["ring"], [2], [1024])), b""]
+
+    def interrupted(_: object, __: object, argv: list[str], **more: object) -> Ended:
+        file = next(word for word in argv if word.startswith("--after=")).partition("=")[2]
+        Path(file).write_bytes(written.pop(0))
+        return Ended(130, "", signal.SIGINT)
+
+    monkeypatch.setattr(running, "run_of_its_own", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        busbar.run(ranks=2, sizes=[8], out=out)
+    rows = caught.value.rows  # type: ignore[attr-defined]
+    assert isinstance(rows, MeasuredRows) and len(rows) == 2 and rows[0].algorithm == "ring"
+    kept = "in kept.jsonl" if out else 'in this error\'s rows; out="run.jsonl" keeps them'
+    assert str(caught.value) == f"2 finished rows {kept}"
+    assert {row.run.source for row in rows} == {out or "busbar.run"}
+    with pytest.raises(KeyboardInterrupt) as bare:
+        busbar.run(ranks=2, sizes=[8], out=out)
+    assert str(bare.value) == "" and len(bare.value.rows) == 0  # type: ignore[attr-defined]
+
+
 def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     """Rule: tables and the plot are HTML in which names from a file are text."""
     pytest.importorskip("matplotlib")
