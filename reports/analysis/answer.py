@@ -63,7 +63,7 @@ def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]
     shown = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
     heads = list(HEADS)
     if all(len(s.won) == 1 for s in ranges):
-        heads[0], heads[2] = "size", "figure"
+        heads[2] = "figure"
     return [heads[n] for n in shown], [[line[n] for n in shown] for line in lines]
 
 
