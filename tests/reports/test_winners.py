@@ -421,6 +421,7 @@ def test_the_command_to_repeat_a_run_has_what_its_rows_say(
     ("environment", "command"),
     [
         ({"options": "-n 20 --nonblocking"}, "busbar allreduce --ranks 2 -n 20 --nonblocking"),
+        ({"options": "--threads 2 -n 20"}, "busbar allreduce --threads 2 -n 20"),
         ({"options": "-n 20; rm x"}, "busbar allreduce --ranks 2 -A ring -b 1K -e 1K"),
         ({"options": "$(x)"}, "busbar allreduce --ranks 2 -A ring -b 1K -e 1K"),
         ({"options": "-n 20", "variables": allowed(variables({}))}, ""),
