@@ -91,7 +91,8 @@ def intervals(rows: Floats) -> tuple[Floats, Floats, Floats]:
         below, positive = low[wider], low[wider] > 0
         share = np.where(positive, below, 1) / np.where(positive, middle, 1)
         share = np.maximum(share**times, np.minimum(share, _LOWEST))
-        low[wider] = np.where(positive, middle * share, middle - times * (middle - below))
+        farther = np.where(positive, middle * share, middle - times * (middle - below))
+        low[wider] = np.minimum(below, farther)  # rounding may put it above the smallest value
     return low, high, ordered
 
 

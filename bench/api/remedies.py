@@ -6,7 +6,7 @@ import re
 from argparse import ArgumentParser
 from functools import cache
 
-_OPTIONS = r"(?:\s+--?[A-Za-z][\w-]*(?:\s+(?!-)[^\s;)]+)?)+"
+_OPTIONS = r"(?:\s+--?[A-Za-z][\w-]*(?:\s+(?!-)[^\s;),]+(?:,[^\s;),]+)*)?)+"
 _CALLS = re.compile(rf"\bbusbar\s+([a-z]+)({_OPTIONS})")
 # A command keeps its options; it ends where its clause does.
 _COMMANDS = re.compile(r"(\b(?:busbar(?:\s|\.[a-z]+\()|mpirun\s|python3? )[^;]*)")

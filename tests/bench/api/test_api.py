@@ -783,6 +783,9 @@ def test_remedies_are_calls_and_keywords() -> None:
     assert in_keywords(step) == (
         '(busbar.step("toy", ranks=2, compute="exp:5,1", update=["ring", "async"]))'
     )
+    assert in_keywords("busbar step --ranks 2 --model toy, or x") == (
+        'busbar.step("toy", ranks=2), or x'
+    )
     for text, said in (
         ("raise -n or --budget; use --sync barrier", 'raise iters or budget; use sync="barrier"'),
         ("(try --wait-quiet 10m)", '(try wait_quiet="10m")'),
