@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from errno import ENOENT
 
 from busbar.installation import extra
@@ -12,6 +13,7 @@ from busbar.status import BAD, MISSING, RANK_LOST
 
 TYPE_CHECKING = False  # type checkers take it for True; typing itself is slow to import
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 #: The most characters of a probe error's reason, which may quote a long text.
@@ -32,6 +34,16 @@ def _restored(kind: type[BusbarError], args: tuple[object, ...]) -> BusbarError:
     error = kind.__new__(kind)
     error.args = args
     return error
+
+
+@contextmanager
+def rewording(change: Callable[[str], str]) -> Iterator[None]:
+    """A context in which messages of errors are those that ``change`` returns for them."""
+    try:
+        yield
+    except BusbarError as error:
+        error.args = (change(str(error)),)
+        raise
 
 
 class ScheduleError(BusbarError):

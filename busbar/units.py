@@ -260,6 +260,12 @@ def format_size(nbytes: int | None) -> str:
     return f"{value}{unit}"
 
 
+def format_size_range(low: int, high: int) -> str:
+    """Return a range of sizes in words: ``at 4K``, or ``from 4K to 1M``."""
+    first, last = format_size(low), format_size(high)
+    return f"at {first}" if first == last else f"from {first} to {last}"
+
+
 def format_size_argument(nbytes: int) -> str:
     """Return bytes in three digits, in the form that options accept: ``64K``, ``1.5M``."""
     value, unit = float(nbytes), ""

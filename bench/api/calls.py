@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from argparse import ArgumentParser
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from pathlib import Path
 from typing import ForwardRef, SupportsIndex, TypeVar, cast
 
 from bench.api.keywords import Algorithm, Collective, DataTypes
 from busbar.arguments import each
-from busbar.errors import BusbarError, ScheduleError, Unsupported
+from busbar.errors import BusbarError, ScheduleError, Unsupported, rewording
 from collectives.formats import own
 from collectives.formats.convert import proven
 from collectives.schedule.catalogue import algorithms, spec
@@ -74,25 +74,24 @@ def with_keywords(keywords: type) -> Callable[[F], F]:
     return add
 
 
-@contextmanager
 def python_names(
     parser: ArgumentParser | None = None,
     renamed: Mapping[str, str] = RENAMED,
     values: Iterable[object] = (),
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """A context in which messages of errors have keywords (``minbytes``) in place of flags.
 
     ``parser``: has the flags; without one, keywords are flags without dashes. ``values``:
     those of the call, which stay as they are.
     """
-    try:
-        yield
-    except BusbarError as error:
+
+    def change(text: str) -> str:
         kept = re.compile(f"({'|'.join(map(re.escape, _with_flags(values))) or '(?!)'})")
-        text = between(kept, str(error), lambda part: in_python(part, parser, renamed))
+        text = between(kept, text, lambda part: in_python(part, parser, renamed))
         keyword = next((name for begin, name in _UNNAMED if begin.match(text)), "")
-        error.args = (f"{keyword}: {text}" if keyword else text,)
-        raise
+        return f"{keyword}: {text}" if keyword else text
+
+    return rewording(change)
 
 
 def _with_flags(values: Iterable[object]) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
@@ -13,7 +12,7 @@ from bench.api.measured import MeasuredRows, load
 from bench.api.remedies import in_keywords, written
 from bench.api.results import ResultTable, unit_of
 from busbar.arguments import each
-from busbar.errors import BusbarError, Unsupported
+from busbar.errors import Unsupported, rewording
 from reports.analysis.compare import Comparison, Ignored, Word, compare_runs, parse_ignored
 from reports.records.measurement import Measurement
 from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
@@ -86,7 +85,7 @@ def compare(
     left, right = (_rows(side) for side in (base, new))
     texts: list[str] = []
     how = "" if anyway else "anyway=True"
-    with _in_python():
+    with rewording(_in_python):
         settings = parse_ignored(",".join(map(str, each(ignore)))) if ignore else ()
         compared, *_ = compare_runs(left, right, noise, how, texts.append, settings)
     advice = in_keywords(remedy(compared, "with busbar.compare(base, new)"))
@@ -97,15 +96,10 @@ def compare(
     return ResultTable(ComparedRow, map(_line, compared), "\n".join(lines))
 
 
-@contextmanager
-def _in_python() -> Iterator[None]:
-    """A context in which messages of errors have the keyword ``ignore`` in place of the option."""
-    try:
-        yield
-    except BusbarError as error:
-        text = _IGNORE.sub(lambda option: f"ignore={written(option[1])}", str(error))
-        error.args = (text.replace("--ignore", "busbar.compare"),)
-        raise
+def _in_python(text: str) -> str:
+    """A message with the keyword ``ignore`` in place of the option."""
+    text = _IGNORE.sub(lambda option: f"ignore={written(option[1])}", text)
+    return text.replace("--ignore", "busbar.compare")
 
 
 def _rows(side: Rows) -> MeasuredRows:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from html import escape
 from pathlib import Path
 from typing import Literal
 
 from busbar.arguments import unknown
-from busbar.errors import BusbarError, Unsupported
+from busbar.errors import Unsupported, rewording
 from topology.diagnostics import Finding, check
 from topology.model.topology import Topology
 from topology.placement import text as pick_text
@@ -34,14 +34,9 @@ _NAMES = {
 _FLAG = re.compile("|".join(rf"(?<!\S){re.escape(flag)}(?!\S)" for flag in _NAMES))
 
 
-@contextmanager
-def map_names() -> Iterator[None]:
+def map_names() -> AbstractContextManager[None]:
     """A context in which messages of errors have what stands here in place of options."""
-    try:
-        yield
-    except BusbarError as error:
-        error.args = (_FLAG.sub(lambda flag: _NAMES[flag[0]], str(error)),)
-        raise
+    return rewording(lambda text: _FLAG.sub(lambda flag: _NAMES[flag[0]], text))
 
 
 class MachineMap:

@@ -417,9 +417,7 @@ def _count(ranks: object) -> int:
     except (TypeError, ValueError):
         count = 0
     if count < 1 or isinstance(ranks, bool):
-        raise Unsupported(
-            f"filter: ranks is a whole number from 1, or several, not {ranks!r}"
-        ) from None
+        raise Unsupported(f"filter: ranks is a whole number from 1, or several, not {ranks!r}")
     return count
 
 

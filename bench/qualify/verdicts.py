@@ -94,7 +94,7 @@ def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
     elif host in speeds.unsure:
         unsure = speeds.unsure[host]
         if unsure is not None:
-            reason = f"{_seen(unsure)}, {_WEAK[unsure.threshold > 0]}"
+            reason = f"{_seen(unsure)}, {'too few launches' if unsure.threshold else 'not in all'}"
             return _ratio("host", subject, State.CANNOT_TELL, unsure, reason)
         reason = "too few pairs measured" if shown else "not measured"
     elif host in alone.divided:
@@ -107,7 +107,7 @@ def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
 
 
 def _incomparable(findings: Findings, host: int) -> str:
-    """Why nobody can tell whether a host is slow that has no pair to be compared with others'."""
+    """The reason of "cannot tell" for a host whose pairs cannot be compared with other pairs."""
     evidence, best = findings.evidence, dict[str, float]()
     for one in evidence.pairs:
         if host in one.hosts:
@@ -143,10 +143,6 @@ def _only_host(findings: Findings, shown: tuple[int, ...]) -> Verdict:
         state = State.CANNOT_TELL
         reason = f"{reason}; whether it is slow only other hosts or --minimum can tell"
     return Verdict("host", evidence.hosts, state, reason, launches=shown)
-
-
-# Why a rate that is too low does not count: without and with a threshold.
-_WEAK = ("not in all", "too few launches")
 
 
 def _alone(measure: str, slow: Slow) -> str:

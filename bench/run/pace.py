@@ -211,7 +211,9 @@ def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
         work, one_pass = all_work(jobs, world.size), limits(jobs, world.size, seen)
         one_pass *= passes(options)
         fitting = [
-            one.line.size for at, one in enumerate(work) if any(one_pass[at * width :][:width])
+            one.line.size
+            for at, one in enumerate(work)
+            if any(one_pass[at * width : (at + 1) * width])
         ]
         if fitting and max(fitting) < max(one.line.size for one in work):
             largest = max(fitting)

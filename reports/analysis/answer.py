@@ -8,8 +8,16 @@ from math import inf
 from statistics import geometric_mean
 from typing import Literal
 
-from busbar.units import format_count, format_rate, format_seconds, format_size, is_open
-from reports.analysis.textbook import VOLUMES, nodes_of, what_is_shared
+from busbar.units import (
+    format_count,
+    format_rate,
+    format_seconds,
+    format_size,
+    format_size_range,
+    is_open,
+)
+from reports.analysis.compare import CANNOT_TELL
+from reports.analysis.textbook import VOLUMES, nodes_of, shared_clause
 from reports.analysis.winners import (
     Cells,
     Stretch,
@@ -23,14 +31,13 @@ from reports.analysis.winners import (
 from reports.records.measurement import LIBRARY, Measurement, grouped
 from reports.records.metrics import metric_of
 
-CANNOT_TELL = "cannot tell"
 Verdict = Literal["fastest", "may be no faster", "cannot tell", "alone"]
 _ALONE = (
     "no answer: with one rank nothing crosses a link; --ranks N (or mpirun -n N) starts N ranks"
 )
 _NEAR = 1.1  # ratios that differ by less are near to each other
 _NAMED = 3  # sizes, or algorithms, that a line names one by one
-_WIDE = 16.0  # ratio of ends from which an interval that contains 1 means "cannot tell"
+_WIDE = 16.0  # ratio of ends: see `_is_wide`
 HEADS = ("sizes", "algorithm", "first, last", "next takes (95 %)", "library takes")
 
 
@@ -142,19 +149,13 @@ def best_figure(rows: Sequence[Measurement]) -> str:
     return f"{words}{name and f': {name}'} at {format_size(best.nbytes)}"
 
 
-def _at(sizes: tuple[int, int]) -> str:
-    """A range of sizes in words: ``at 4K``, or ``from 4K to 1M``."""
-    first, last = map(format_size, sizes)
-    return f"at {first}" if first == last else f"from {first} to {last}"
-
-
 def _elsewhere(others: Sequence[Stretch]) -> str:
     """Which algorithm was the fastest in the ranges without a ratio, as a sentence's last clauses.
 
     Sizes at which that is not certain come last.
     """
     named = [
-        f"{one.name} {_at(one.sizes) if one.sure else _where(sure)}"
+        f"{one.name} {format_size_range(*one.sizes) if one.sure else _where(sure)}"
         for one in others
         if (sure := [w for w in one.won if w.sure])
     ]
@@ -175,9 +176,8 @@ def sentence(ranges: Sequence[Stretch]) -> str:
     at all of these sizes, there is none. Clauses for the other ranges follow.
     """
     best = max(ranges, key=lambda one: len(one.won))
-    first = _ratio(best) or (
-        f"{best.name} {'was' if best.sure else 'may be'} the fastest {_at(best.sizes)}"
-    )
+    was, at = "was" if best.sure else "may be", format_size_range(*best.sizes)
+    first = _ratio(best) or f"{best.name} {was} the fastest {at}"
     return first + _elsewhere([one for one in ranges if one is not best])
 
 
@@ -187,7 +187,7 @@ def _ratio(best: Stretch) -> str:
     Sizes at which it may be no faster are told from those at which it surely is faster. Empty if no
     single other algorithm was measured at all of these sizes.
     """
-    at = _at(best.sizes)
+    at = format_size_range(*best.sizes)
     if all(w.library is not None for w in best.won):
         other = LIBRARY
         ratios = [(w.library, w.library_low, w.library_high) for w in best.won]
@@ -216,7 +216,6 @@ def _ratio(best: Stretch) -> str:
     )
     if len(lows) < len(ratios):  # of some sizes no interval is known
         return f"{best.name} may be no faster than {other} {at}"
-    ends = list(zip(lows, highs, strict=True))
     times, within = _factor(geometric_mean(middles)), _interval(min(lows), max(highs))
     if _tells_nothing(min(lows), max(highs)):
         return f"{CANNOT_TELL} whether {best.name} is faster than {other} {at}"
@@ -225,7 +224,7 @@ def _ratio(best: Stretch) -> str:
             f"{best.name} may be no faster than {other} {at}:"
             f" {times} times as fast, but the interval is {within}"
         )
-    if any(high >= _WIDE * low for low, high in ends):  # so the middle says little
+    if any(map(_is_wide, lows, highs)):  # so the middle says little
         least = f"at least {_factor(min(lows))} times"
         return f"{best.name} was {least} as fast as {other} {at} (95 %){apart}"
     return f"{best.name} was {times} times as fast as {other} {at} ({within}){apart}"
@@ -293,12 +292,11 @@ def _port_sentence(
     text = f"{took} {on}; by the bytes through {port} it should be {by_port:.3g} times"
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
     agree = first <= by_port <= last and not took.startswith(CANNOT_TELL)
-    why, whose = what_is_shared([*sides[0], *sides[1]])
+    shared = shared_clause([*sides[0], *sides[1]])
     on_one_host = all(nodes_of(r) == 1 for side in sides for r in side)
-    if not why or (agree and not on_one_host):
+    if not shared or (agree and not on_one_host):
         return [text]
-    text += f"; {why}: {whose[0].lower()}{whose[1:]}"
-    return [text + "; busbar cluster law emulates hosts with ports" * on_one_host]
+    return [f"{text}; {shared}" + "; busbar cluster law emulates hosts with ports" * on_one_host]
 
 
 def _sizes(one: Stretch) -> str:
@@ -386,9 +384,14 @@ def _interval(low: float, high: float) -> str:
     return f"{_factor(low)} to {_factor(high)}"
 
 
+def _is_wide(low: float, high: float) -> bool:
+    """True if the ends of a ratio's interval are so far apart that its middle says little."""
+    return high >= _WIDE * low
+
+
 def _tells_nothing(low: float, high: float) -> bool:
     """True if an interval of a ratio includes 1 and is too wide to say anything."""
-    return low < 1 < high and high >= _WIDE * low
+    return low < 1 < high and _is_wide(low, high)
 
 
 def _may_be_either(low: float, high: float) -> bool:

@@ -255,13 +255,13 @@ def in_brief(rows: Sequence[Measurement]) -> list[str]:
     interval is that of their launches' medians. A run that is `too_disturbed` is to be repeated
     anyway, with the remedy that stands there.
     """
+    if too_disturbed(rows):
+        return []
     timed = [
         r
         for r in rows
         if r.times_s and r.timing != "loop" and not r.launches_s and launch_of(r.run) is None
     ]
-    if too_disturbed(rows):
-        return []
     looked_at = _looked_at(timed)
     judged = [(row, unstable(row.times_s)) for row in looked_at]
     few = [row for row, reasons in judged if any(one.kind == "few" for one in reasons)]

@@ -172,7 +172,7 @@ def server_and_ring(rows: Sequence[Measurement]) -> str:
 
     Of the first fusion that has both; empty if there is none, or the exchange was not measured.
     """
-    from reports.analysis.textbook import VOLUMES, nodes_of, what_is_shared  # slow to import
+    from reports.analysis.textbook import VOLUMES, nodes_of, shared_clause  # slow to import
 
     pairs: dict[str, dict[str, Measurement]] = {}
     for row in rows:
@@ -190,9 +190,8 @@ def server_and_ring(rows: Sequence[Measurement]) -> str:
         text += f" ({' to '.join(f'{end:.3g}' for end in ratio.ends)})"
     by_port = VOLUMES["ps"](ranks) / VOLUMES["ring"](ranks)
     text += f", by the bytes through the busiest port {by_port:.3g} times"
-    why, whose = what_is_shared(list(both.values()))
-    if why:
-        text += f"; {why}: {whose[0].lower()}{whose[1:]}"
+    if shared := shared_clause(list(both.values())):
+        text += f"; {shared}"
     if all(nodes_of(row) == 1 for row in both.values()):
         text += (
             f"; hosts with ports: busbar cluster --hosts {ranks} -- busbar step --transport mpi …"

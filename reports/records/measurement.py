@@ -253,8 +253,8 @@ def launch_of(run: Run) -> tuple[int, int, int] | None:
     return numbers if all(type(one) is int for one in numbers) else None  # type: ignore[return-value]
 
 
-# What `busbar cluster` gives to all launchers (`bench.cluster.launchers.variables`).
-# `busbar cluster` sets the variables of both launchers; Open MPI's removes its own from ranks.
+# What `busbar cluster` sets for both launchers (`bench.cluster.launchers.variables`). Open MPI's
+# removes its own from the environment of ranks; records made before Hydra's was kept have only it.
 _SHELL_VARIABLES, _CLUSTER_SHELL = ("HYDRA_LAUNCHER_EXEC", "PRTE_MCA_plm_ssh_agent"), "/run/enter"
 
 

@@ -18,6 +18,7 @@ from busbar.units import (
     format_p_value,
     format_part,
     format_size,
+    format_size_range,
 )
 from reports.analysis.cautions import command_of
 from reports.analysis.compare import CANNOT_TELL, IGNORED, UNTESTED, WORDS, Comparison, Difference
@@ -170,10 +171,9 @@ def _looks(rows: Sequence[Comparison], word: str) -> str:
     by = f"over {100 * _ASKED:g} % {word}"
     if not rows:
         return f"none {by}"
-    ends = [c.row.base.nbytes or 0 for c in rows]
-    low, high = format_size(min(ends)), format_size(max(ends))
-    sizes = f"at {low}" if low == high else f"from {low} to {high}"
-    return f"{format_count(len(rows), 'row')} {by}, {sizes}"
+    sizes = [c.row.base.nbytes or 0 for c in rows]
+    where = format_size_range(min(sizes), max(sizes))
+    return f"{format_count(len(rows), 'row')} {by}, {where}"
 
 
 def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") -> str:
@@ -192,7 +192,7 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
     if fewest > 1:
         why = "So few launches do not tell a difference from chance: launch both more often"
     if command and rows[0].step is not None:  # which has no launches of its own
-        once = f" ({command}, each with --out FILE of its own)"
+        once = f" ({command}; each with --out FILE of its own)"
     return f"{why}{once} and compare {by}, or have them take turns: busbar ab -- A -- B"
 
 

@@ -17,7 +17,6 @@ from busbar.errors import ReportError
 from busbar.tables import Column, RenderedTable, render_lines, render_rich, split_columns
 from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
-    CANNOT_TELL,
     alone,
     answers,
     cell,
@@ -29,7 +28,7 @@ from reports.analysis.answer import (
     stretch_table,
     unsure,
 )
-from reports.analysis.compare import row_key
+from reports.analysis.compare import CANNOT_TELL, row_key
 from reports.analysis.steps import fastest_samples
 from reports.analysis.winners import Cells, Stretch, at_center, decided, time_ratio, winners
 from reports.records.cores import per_core_text
@@ -142,19 +141,18 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
     every = answers(rows)
     lines = foreword(rows, width) if every or alone(rows) else []
     disturbed = bool(lines)  # which says already why much cannot be told
+
+    def wrapped(texts: Iterable[str]) -> list[str]:
+        kept = (text for text in texts if not (disturbed and text.startswith(CANNOT_TELL)))
+        return [line for text in kept for line in wrap(text, width, subsequent_indent=_GAP)]
+
     for what, ranges in every.items():
         lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
             lines += wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP)
-        texts = [] if disturbed else unsure(ranges)
-        for text in (*texts, sentence(ranges)):
-            if not (disturbed and text.startswith(CANNOT_TELL)):
-                lines += wrap(text, width, subsequent_indent=_GAP)
-    for text in (*server_and_ring(rows), *fastest_samples(rows)):
-        if not (disturbed and text.startswith(CANNOT_TELL)):
-            lines += wrap(text, width, subsequent_indent=_GAP)
-    return lines
+        lines += wrapped([*([] if disturbed else unsure(ranges)), sentence(ranges)])
+    return lines + wrapped([*server_and_ring(rows), *fastest_samples(rows)])
 
 
 def foreword(rows: Sequence[Measurement], width: int) -> list[str]:
