@@ -502,13 +502,24 @@ def test_rates_of_slow_links_are_told_in_three_digits() -> None:
 def test_progress_is_a_line_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: off a terminal a long measurement prints lines of progress, and a short one none."""
-    now = iter([0.0, 1.0, 6.0, 7.0, 12.0])
+    """Rule: off a terminal a long measurement prints lines of progress, and a short one none.
+
+    Each says how long the rounds of this part take from now, by the mean of those done.
+    """
+    now = iter([0.0, 1.0, 6.0, 7.0, 12.0, 20.0, 30.0])
     monkeypatch.setattr(cli.time, "monotonic", lambda: next(now))
     progress = Progress()
     for done in range(4):
-        progress(done, 4)
+        progress(done, 4, "pairs")
+    for done in range(2):
+        progress(done, 2, "sweep of sizes")
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 2
+    assert out == ""
+    assert err.splitlines() == [
+        "busbar: 1 of 4 done, 6 s passed, about 15 s left: pairs",
+        "busbar: 3 of 4 done, 12 s passed, about 4 s left: pairs",
+        "busbar: 0 of 2 done, 20 s passed: sweep of sizes",
+        "busbar: 1 of 2 done, 30 s passed, about 10 s left: sweep of sizes",
+    ]
     shown = [parse_progress(line) for line in err.splitlines()]
-    assert [(at.done, at.of) for at in shown if at is not None] == [(1, 4), (3, 4)]
+    assert [(at.done, at.of) for at in shown if at is not None] == [(1, 4), (3, 4), (0, 2), (1, 2)]
