@@ -114,37 +114,36 @@ def topology_conf(topology: Topology) -> str:
 
     A map of one machine has one host: join the lines of several maps under the real switches.
     """
-    racks = _racks(topology)
+    leaves = _racks(topology)
     lines = [*_unnamed_hosts(topology)]
-    lines += [f"SwitchName=leaf{n} Nodes={','.join(hosts)}" for n, hosts in enumerate(racks)]
-    if len(racks) > 1:
-        lines.append(f"SwitchName=spine Switches={_leaves(racks)}")
+    lines += [f"SwitchName=leaf{n} Nodes={','.join(hosts)}" for n, hosts in enumerate(leaves)]
+    if len(leaves) > 1:
+        lines.append(f"SwitchName=spine Switches={_leaves(leaves)}")
     return "\n".join(lines) + "\n"
 
 
 def topology_yaml(topology: Topology) -> str:
     """A topology.yaml with the same switches as `topology_conf`."""
-    racks = _racks(topology)
+    leaves = _racks(topology)
     lines = [*_unnamed_hosts(topology), "- topology: tree", "  cluster_default: true"]
     lines += ["  tree:", "    switches:"]
-    for n, hosts in enumerate(racks):
+    for n, hosts in enumerate(leaves):
         lines += [f"      - switch: leaf{n}", f"        nodes: {','.join(hosts)}"]
-    if len(racks) > 1:
-        lines += ["      - switch: spine", f"        children: {_leaves(racks)}"]
+    if len(leaves) > 1:
+        lines += ["      - switch: spine", f"        children: {_leaves(leaves)}"]
     return "\n".join(lines) + "\n"
 
 
-def _leaves(racks: Sequence[Sequence[str]]) -> str:
-    return ",".join(f"leaf{n}" for n in range(len(racks)))
+def _leaves(leaves: Sequence[Sequence[str]]) -> str:
+    return ",".join(f"leaf{n}" for n in range(len(leaves)))
 
 
 def _racks(topology: Topology) -> list[list[str]]:
     """Hosts by rack as ``measure --racks`` wrote them; one rack if those are other hosts."""
     hosts = [host for host, _ in _hosts(topology)]
-    text = str(topology.get("racks") or "")
-    racks = [[_word(host) for host in rack.split()] for rack in text.split(";")]
-    named = sorted(host for rack in racks for host in rack)
-    return racks if named == sorted(hosts) else [hosts]
+    found = [[_word(host) for host in rack] for rack in topology.racks]
+    named = sorted(host for rack in found for host in rack)
+    return found if named == sorted(hosts) else [hosts]
 
 
 def k8s_labels(topology: Topology) -> str:
