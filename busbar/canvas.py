@@ -23,6 +23,7 @@ _BLACK = len(COLOURS) - 1
 #: Style of a legend inside the axes. Its box is nearly opaque, so that lines behind are faint.
 LEGEND: Mapping[str, Any] = {"fontsize": 7, "edgecolor": "none", "framealpha": 0.85}
 _LETTERS = 11  # of a title in an inch
+_NOTE_LETTERS = 15  # of a note in an inch
 _MOST_SIZES = 8
 _DECADES = 1e3
 #: Panels share one axis if their upper ends are within this factor.
@@ -66,6 +67,13 @@ def set_title(figure: Figure, *texts: str) -> None:
     room = int(_LETTERS * figure.get_figwidth())
     lines = [line for text in texts for line in wrap(text, room)]
     figure.suptitle("\n".join(lines), fontsize=11)
+
+
+def set_note(figure: Figure, text: str) -> None:
+    """Set a note below all axes of a figure, in lines no wider than it; none if it is empty."""
+    room = int(_NOTE_LETTERS * figure.get_figwidth())
+    if text:
+        figure.supxlabel("\n".join(wrap(text, room)), fontsize=8)
 
 
 def faint_grid(axes: Axes) -> None:

@@ -250,12 +250,13 @@ def _transcripts(page: Path) -> list[tuple[str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("page", ["docs/tutorial.md", "README.md"])
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "docs/topology-pick.md", "README.md"])
 def test_a_page_shows_what_its_commands_print(run: Run, tmp_path: Path, page: str) -> None:
     """Rule: each command of the tutorial, and what has output in README, prints the lines shown.
 
-    Of schedules exactly, but for spaces. Of what is measured by the first two words of a line; the
-    figures and the sentence on the fastest depend on the machine. Of a map its title.
+    Of schedules, and of files that the page shows by `cat`, exactly, but for spaces. Of what is
+    measured by the first two words of a line; the figures and the sentence on the fastest depend on
+    the machine. Of a map its title.
     """
     answer = ("64K", "ring", "bytes", "ps", "host:", "busbar")
     commands = _transcripts(HOME / page)
@@ -263,11 +264,15 @@ def test_a_page_shows_what_its_commands_print(run: Run, tmp_path: Path, page: st
     assert any(lines for _, lines in shown_commands)
     for command, shown in shown_commands:
         words = command.split()
+        if words[0] == "cat":
+            (tmp_path / words[1]).write_text("\n".join(shown) + "\n")
+            continue
         assert words[0] == "busbar"
         quick = ["--budget", "0.05"] if "--ranks" in words else []
         done = run(sys.executable, "-m", "busbar", *words[1:], *quick, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        exact, of_machine = words[1] == "collectives", words[1] == "topology"
+        exact = words[1] == "collectives" or "--from" in words
+        of_machine = words[1] == "topology" and not exact
         printed = [line.removeprefix("#").split() for line in done.stdout.splitlines()]
         for line in (text.removeprefix("#").split() for text in shown[: 1 if of_machine else None]):
             if line == ["…"]:  # lines that the page leaves out

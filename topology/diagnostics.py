@@ -785,7 +785,7 @@ def slow_ranks(topology: Topology) -> list[Finding]:
             where = f" ({', '.join(hosts)})" if hosts else ""
             way = {"sending": " sends", "receiving": " receives", "within": " inside"}.get(kind, "")
             what = {"link": "a link", "node": "a host", "within": "a host"}.get(kind, "a rank")
-            rates = f"{one.value / 1e9:.3g} of {one.typical / 1e9:.3g} GB/s"
+            rates = f"{one.value / 1e9:.3g} of {one.typical / 1e9:.3g} GB/s ({one.of_kind})"
             finding = Finding(
                 "pair-slow",
                 1 - 1 / one.times,

@@ -61,10 +61,20 @@ def mpich(topology: Topology, order: Order) -> str:
 
 
 def slurm(topology: Topology, order: Order) -> str:
-    """A command line of srun, with one hexadecimal mask per task; bit n is CPU n."""
+    """A command line of srun, with one hexadecimal mask per task; bit n is CPU n.
+
+    It takes all GPUs of the node, since map_gpu's numbers are those of the allocated GPUs; a
+    comment says so if there are fewer tasks.
+    """
     masks = ",".join(hex(sum(1 << cpu for cpu in cpus)) for cpus in shares(topology, order))
+    every = len(topology.gpus)
+    reason = (
+        f"# all {every} GPUs of the node, since map_gpu counts the GPUs that the job has;"
+        f" tasks use {visible(topology, order)}\n"
+    )
     return (
-        f"srun --nodes=1 --ntasks={len(order)} --gpus-per-node={len(topology.gpus)} "
+        f"{reason if len(order) < every else ''}"
+        f"srun --nodes=1 --ntasks={len(order)} --gpus-per-node={every} "
         f"--cpu-bind=mask_cpu:{masks} --gpu-bind=map_gpu:{visible(topology, order)} COMMAND\n"
     )
 
@@ -104,55 +114,61 @@ def topology_conf(topology: Topology) -> str:
 
     A map of one machine has one host: join the lines of several maps under the real switches.
     """
-    racks = _racks(topology)
-    lines = [f"SwitchName=leaf{n} Nodes={','.join(hosts)}" for n, hosts in enumerate(racks)]
-    if len(racks) > 1:
-        lines.append(f"SwitchName=spine Switches={_leaves(racks)}")
+    leaves = _racks(topology)
+    lines = [*_unnamed_hosts(topology)]
+    lines += [f"SwitchName=leaf{n} Nodes={','.join(hosts)}" for n, hosts in enumerate(leaves)]
+    if len(leaves) > 1:
+        lines.append(f"SwitchName=spine Switches={_leaves(leaves)}")
     return "\n".join(lines) + "\n"
 
 
 def topology_yaml(topology: Topology) -> str:
     """A topology.yaml with the same switches as `topology_conf`."""
-    racks = _racks(topology)
-    lines = ["- topology: tree", "  cluster_default: true", "  tree:", "    switches:"]
-    for n, hosts in enumerate(racks):
+    leaves = _racks(topology)
+    lines = [*_unnamed_hosts(topology), "- topology: tree", "  cluster_default: true"]
+    lines += ["  tree:", "    switches:"]
+    for n, hosts in enumerate(leaves):
         lines += [f"      - switch: leaf{n}", f"        nodes: {','.join(hosts)}"]
-    if len(racks) > 1:
-        lines += ["      - switch: spine", f"        children: {_leaves(racks)}"]
+    if len(leaves) > 1:
+        lines += ["      - switch: spine", f"        children: {_leaves(leaves)}"]
     return "\n".join(lines) + "\n"
 
 
-def _leaves(racks: Sequence[Sequence[str]]) -> str:
-    return ",".join(f"leaf{n}" for n in range(len(racks)))
+def _leaves(leaves: Sequence[Sequence[str]]) -> str:
+    return ",".join(f"leaf{n}" for n in range(len(leaves)))
 
 
 def _racks(topology: Topology) -> list[list[str]]:
     """Hosts by rack as ``measure --racks`` wrote them; one rack if those are other hosts."""
-    hosts = _hosts(topology)
-    text = str(topology.get("racks") or "")
-    racks = [[_word(host) for host in rack.split()] for rack in text.split(";")]
-    named = sorted(host for rack in racks for host in rack)
-    return racks if named == sorted(hosts) else [hosts]
+    hosts = [host for host, _ in _hosts(topology)]
+    found = [[_word(host) for host in rack] for rack in topology.racks]
+    named = sorted(host for rack in found for host in rack)
+    return found if named == sorted(hosts) else [hosts]
 
 
 def k8s_labels(topology: Topology) -> str:
-    """Node labels that a scheduler can select on, as a YAML fragment for ``kubectl patch``."""
+    """Node labels that a scheduler can select on, as a YAML fragment for ``kubectl patch``.
+
+    A label whose value no source states is a comment instead, to be filled in.
+    """
     _one_node(topology)
     gpus = topology.gpus
     models = sorted({_model(gpu) for gpu in gpus} - {""})
     cells = {topology.relation(a.id, b.id).text for n, a in enumerate(gpus) for b in gpus[n + 1 :]}
-    numas = topology.graph.topology.of(Kind.NUMA)
+    stated = cells - {"?"}
     labels = {
         "gpu.count": str(len(gpus)),
-        "gpu.models": str(len(models)) if models else "unknown",
-        "gpu.model": "mixed" if len(models) > 1 else (models[0] if models else "unknown"),
-        "gpu.interconnect": ".".join(sorted(cells - {"?"})) or "none",
-        "gpu.nvlink": str(any(cell.startswith("NV") for cell in cells)).lower(),
+        "gpu.models": str(len(models) or ""),
+        "gpu.model": "mixed" if len(models) > 1 else "".join(models),
+        "gpu.interconnect": ".".join(sorted(stated)) or ("" if cells else "none"),
+        "gpu.nvlink": str(any(cell.startswith("NV") for cell in cells)).lower() if stated else "",
         "nic.count": str(len(topology.nics)),
-        "numa.count": str(len(numas)),
+        "numa.count": str(len(topology.of(Kind.NUMA)) or ""),
     }
     lines = ["metadata:", "  labels:"]
-    lines += [f'    {_PREFIX}/{name}: "{_value(value)}"' for name, value in labels.items()]
+    for name, value in labels.items():
+        line = f'{_PREFIX}/{name}: "{_value(value)}"'
+        lines.append(f"    {line}" if value else f"    # {line}  no source states it; fill it in")
     return "\n".join(lines) + "\n"
 
 
@@ -162,16 +178,25 @@ def _one_node(topology: Topology) -> None:
     topology.of_one_host("export")
 
 
-def _hosts(topology: Topology) -> list[str]:
-    """The names of the hosts for a scheduler; localhost for a single host without a name.
+def _hosts(topology: Topology) -> list[tuple[str, bool]]:
+    """The name of each host for a scheduler, or its id; and whether a source states the name.
 
     If the map has ranks, only their hosts count, since the host that started them may be no node.
     """
     ancestors = [topology.ancestor(rank.id, Kind.HOST) for rank in topology.of(Kind.RANK)]
     homes = {host.id for host in ancestors if host is not None}
     hosts = [host for host in topology.of(Kind.HOST) if not homes or host.id in homes]
-    unnamed = "localhost" if len(hosts) < 2 else None
-    return [_word(host.name) or unnamed or host.id for host in hosts] or ["localhost"]
+    named = [(_word(host.name), host.id) for host in hosts]
+    return [(name or id, bool(name)) for name, id in named] or [("HOST", False)]
+
+
+def _unnamed_hosts(topology: Topology) -> list[str]:
+    """A comment for each host without a name."""
+    return [
+        f"# no source names {host}: write the node's NodeName of slurm.conf in its place"
+        for host, named in _hosts(topology)
+        if not named
+    ]
 
 
 def _model(gpu: Device) -> str:

@@ -44,6 +44,8 @@ from topology.views import measured as view
 T = TypeVar("T")
 # Seconds between lines of progress, where standard error is no terminal.
 _EVERY_S = 5.0
+# Columns of a line of progress on a terminal, which is written over the one before.
+_WIDTH = 72
 
 
 class MeasureCommand(PairOptions, FileOptions, Command):
@@ -218,17 +220,24 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self._start = self._shown = time.monotonic()
+        self._start = self._begun = self._shown = time.monotonic()
 
-    def __call__(self, done: int, total: int) -> None:
-        """Show it before a round; ``done``: the rounds before it, of ``total``."""
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Show it before a round; ``done``: the rounds before it, of ``total``.
+
+        The time left is of these rounds, at the mean time of those before.
+        """
+        now = time.monotonic()
+        if not done:
+            self._begun = now
+        rest = (now - self._begun) / done * (total - done) if done else None
+        left = "" if rest is None else f", about {format_duration(rest)} left"
         if sys.stderr.isatty():
             end = "\n" if done + 1 == total else ""
-            styled_stream(sys.stderr).write(f"\rround {done + 1} of {total}{end}")
-            return
-        now = time.monotonic()
-        if now - self._shown >= _EVERY_S:
+            text = f"{what}: round {done + 1} of {total}{left}"
+            styled_stream(sys.stderr).write(f"\r{text:<{_WIDTH}}{end}")
+        elif now - self._shown >= _EVERY_S:
             self._shown = now
             passed = format_duration(now - self._start)
-            sys.stderr.write(f"busbar: {done} of {total} done, {passed} passed: rounds of pairs\n")
+            sys.stderr.write(f"busbar: {done} of {total} done, {passed} passed{left}: {what}\n")
             sys.stderr.flush()

@@ -148,6 +148,7 @@ class PairTimer:
         self._transport.close()
 
 
+OnRound = Callable[[int, int, str], object]
 Cells = Mapping[str, Mapping[Pair, Estimate]]
 Cell = tuple[str, int, int, float, float, float, float]
 """A quantity, from which rank to which, what `Estimate` has, and the `sustained` value."""
@@ -239,7 +240,8 @@ def world(threads: str | None = None) -> MpiWorld:
 class PairRun(NamedTuple):
     """The common parameters of all measurements between pairs; ``schedule``: the pairs by rounds.
 
-    ``places``: of every rank. ``progress(done, rounds)`` is called on rank 0 before every round.
+    ``places``: of every rank. ``progress(done, rounds, what)`` is called on rank 0 before every
+    round; ``what`` names what all these rounds measure.
     """
 
     world: World
@@ -247,7 +249,7 @@ class PairRun(NamedTuple):
     schedule: Sequence[Sequence[Pair]]
     over: PairTimer
     options: PairOptions
-    progress: Callable[[int, int], object]
+    progress: OnRound
 
     @classmethod
     def of(
@@ -255,7 +257,7 @@ class PairRun(NamedTuple):
         world: World,
         over: PairTimer,
         options: PairOptions,
-        progress: Callable[[int, int], object],
+        progress: OnRound,
     ) -> PairRun:
         """All pairs, as many at once as the options and the CPUs allow; collective."""
         places = places_of(world)
@@ -263,18 +265,19 @@ class PairRun(NamedTuple):
         schedule = isolated(every) if options.isolated else with_cpus(every, places)
         return cls(world, places, schedule, over, options, progress)
 
-    def rounds(self, done: int = 0, of: int = 1) -> Iterator[Sequence[Pair]]:
-        """Yield the pairs of each round after a barrier, in pass ``done`` of ``of`` passes."""
-        for number, together in enumerate(self.schedule, done * len(self.schedule)):
+    def rounds(self, what: str, passes: int = 1) -> Iterator[tuple[int, Sequence[Pair]]]:
+        """Yield each pass's number and the pairs of each of its rounds, after a barrier."""
+        for number in range(passes * len(self.schedule)):
             if self.world.rank == 0:
-                self.progress(number, of * len(self.schedule))
+                self.progress(number, passes * len(self.schedule), what)
             self.world.barrier()
-            yield together
+            at, place = divmod(number, len(self.schedule))
+            yield at, self.schedule[place]
 
 
 def measure(run: PairRun) -> Measured:
     """Measure the pairs of a run; collective, with the same result on all ranks."""
-    mine = [cell for together in run.rounds() for cell in _round(run, together)]
+    mine = [cell for _, together in run.rounds("pairs") for cell in _round(run, together)]
     cells, refused = sorted_out([cell for own in run.world.gather(mine) for cell in own])
     at_once = any(len(together) > 1 for together in run.schedule)
     level = run.world.threads()
@@ -409,18 +412,17 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
     pairs = [pair for together in run.schedule for pair in together]
     # By cell, block and pair. A pair's first rank fills in its values.
     table = np.zeros((len(cells), BLOCKS, len(pairs)))
-    for block in range(BLOCKS):
-        for together in run.rounds(block, BLOCKS):
-            mine = [pairs.index(pair) for pair in together if pair[0] == world.rank]
-            longest: dict[str, float] = {}
-            for row, (name, nbytes) in enumerate(cells):
-                # On the slowest pair an exchange takes at most twice as long as of half the size.
-                trips, count = pace(nbytes, 2 * longest.get(name, 0.0))
-                times = run.over.times(name, together, nbytes, _SWEEP_WARMUP + count, trips)
-                middle = median(times[_SWEEP_WARMUP:]) if times else 0.0
-                if times:
-                    table[row, block, mine] = middle
-                longest[name] = float(world.combine(np.array([middle]), "max")[0])
+    for block, together in run.rounds("sweep of sizes", BLOCKS):
+        mine = [pairs.index(pair) for pair in together if pair[0] == world.rank]
+        longest: dict[str, float] = {}
+        for row, (name, nbytes) in enumerate(cells):
+            # On the slowest pair an exchange takes at most twice as long as of half the size.
+            trips, count = pace(nbytes, 2 * longest.get(name, 0.0))
+            times = run.over.times(name, together, nbytes, _SWEEP_WARMUP + count, trips)
+            middle = median(times[_SWEEP_WARMUP:]) if times else 0.0
+            if times:
+                table[row, block, mine] = middle
+            longest[name] = float(world.combine(np.array([middle]), "max")[0])
     whole = world.combine(table.ravel(), "max").reshape(table.shape)
     return {
         (pair, name, nbytes): whole[row, :, column].tolist()
@@ -471,8 +473,8 @@ def measure_racks(run: PairRun) -> dict[Pair, float]:
     """
     world, schedule = run.world, orders(first_ranks(run.places))
     table = np.zeros((len(schedule), world.size))
-    for number, together in enumerate(schedule):
-        world.barrier()
+    loaded = run._replace(schedule=schedule)
+    for number, (_, together) in enumerate(loaded.rounds("all hosts at once")):
         times = run.over.times("bandwidth_both", together, RACK_BYTES, _RACK_REPETITIONS)
         if times:
             table[number, world.rank] = 2 * RACK_BYTES / median(times)

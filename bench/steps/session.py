@@ -19,7 +19,6 @@ from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
 from busbar.files import check, write
 from busbar.host import boot
 from busbar.process import load as loaded
-from reports.analysis.steps import summaries
 from reports.readers.codec import Writer, run_of
 from reports.records.measurement import Measurement, Record
 from reports.records.table import measured
@@ -186,7 +185,7 @@ class _StepSession(RunSession):
             return
         from reports.figures.steps import picture
 
-        write(path, picture(summaries(self._keeper.results), path.suffix[1:]))
+        write(path, picture(self._keeper.results, path.suffix[1:]))
         self._screen.note(f"busbar: wrote {path}")
 
     def stop(self, reason: str, aloud: bool) -> None:

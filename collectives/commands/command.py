@@ -168,15 +168,18 @@ def ranks_of_grid(parameters: Mapping[str, object]) -> int | None:
     return math.prod(sides) if isinstance(sides, tuple) else None
 
 
-def server_over_ring(nbytes: int, nranks: int, ratio: float, by_port: float) -> list[str]:
+def server_over_ring(
+    nbytes: int, nranks: int, ratio: float, by_port: float, why: str = ""
+) -> list[str]:
     """Lines of a sentence on the time of ps over that of ring, as `reports.analysis.answer` has it.
 
-    ``by_port``: the ratio of the bytes through the busiest port.
+    ``by_port``: the ratio of the bytes through the busiest port; ``why``: a clause on why the
+    times have another one.
     """
     text = (
         f"ps takes {ratio:.3g} times as long as ring at {format_bytes(nbytes)} on"
         f" {format_count(nranks, 'rank')}; by bytes through the busiest port, with one port a"
-        f" rank, {by_port:.3g} times"
+        f" rank, {by_port:.3g} times{why and '; '}{why}"
     )
     return wrap(text, min(width(), PROSE))
 

@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 _MOST_RANKS = 1 << 20
 # The number of ranks if no option and no file states one.
 _RANKS = 8
+# A size at which every chunk has at most one element, so that a prediction is of latency.
+_LEAST_BYTES = 4
+# Ratios that differ by less than this factor are alike.
+_NEAR = 1.05
+# From this share of latency on, bytes hardly matter.
+_MOSTLY = 0.9
 # The width of a cell in characters.
 _CELL = 9
 
@@ -226,6 +232,7 @@ def _times(
     import numpy as np
 
     from collectives.predict.compare import find_crossovers
+    from collectives.predict.interface import Operation
 
     times, what = np.array([c.seconds for c in contenders]), spec(collective)
     factor = what.bus_factor(nranks)
@@ -263,10 +270,35 @@ def _times(
     yield line
     at = {contender.name: contender for contender in contenders}
     if collective == "allreduce" and {"ps", "ring"} <= at.keys() and times[:, -1].all():
-        took = [float(times[contenders.index(at[name]), -1]) for name in ("ps", "ring")]
-        volumes = at["ps"].cost.port, at["ring"].cost.port
-        yield from server_over_ring(sizes[-1], nranks, took[0] / took[1], volumes[0] / volumes[1])
+        server, ring = (float(times[contenders.index(at[name]), -1]) for name in ("ps", "ring"))
+        by_port = at["ps"].cost.port / at["ring"].cost.port
+        least = [
+            float(predictor.seconds(Operation.of(at[name].schedule, collective), [_LEAST_BYTES])[0])
+            for name in ("ps", "ring")
+        ]
+        why = _of_latency((server, ring), least, by_port)
+        yield from server_over_ring(sizes[-1], nranks, server / ring, by_port, why)
     yield ""
+
+
+def _of_latency(took: Sequence[float], latencies: Sequence[float], by_port: float) -> str:
+    """A clause on latencies, if they are why ps over ring is not the ratio of their bytes.
+
+    They are if both times are mostly latency, or if the times without latencies have that ratio.
+    ``took``, ``latencies``: seconds of ps and of ring.
+    """
+
+    def is_near(server: float, ring: float) -> bool:
+        return by_port / _NEAR < server / max(ring, 1e-12) < by_port * _NEAR
+
+    shares = [latency / time for time, latency in zip(took, latencies, strict=True)]
+    server, ring = (time - latency for time, latency in zip(took, latencies, strict=True))
+    if is_near(*took) or not (min(shares) > _MOSTLY or is_near(server, ring)):
+        return ""
+    return (
+        f"the difference is latency, {shares[0]:.0%} of the time of ps and {shares[1]:.0%} of that"
+        " of ring"
+    )
 
 
 def _one_by_one(machine: Machine, nranks: int) -> list[str]:

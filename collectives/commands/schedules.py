@@ -11,7 +11,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from busbar.arguments import Parser
+from busbar.arguments import Parser, program
 from busbar.commands import Command
 from busbar.cpulist import listed
 from busbar.errors import BusbarError, ScheduleError, Unsupported
@@ -94,7 +94,12 @@ class ShowCommand(SchedulesOptions, Command):
         if self.svg is not None:
             checked(self.svg)
             if len(names) > 1:
-                raise Unsupported("--svg draws one algorithm; name one")
+                first = self.svg.with_stem(f"{self.svg.stem}-{names[0].partition(':')[0]}")
+                of = f" -c {self.collective}" if self.collective else ""
+                raise Unsupported(
+                    "--svg draws one algorithm; give each a command and a file, as"
+                    f" {program('collectives')} show {names[0]}{of} --svg {first}"
+                )
         refused: list[Unsupported] = []
         for number, name in enumerate(names):
             try:

@@ -140,9 +140,9 @@ def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
 def fastest(rows: Sequence[Measurement]) -> str:
     """The update that takes the least time for a sample, and the next, in one sentence.
 
-    Both have their 95 % intervals. The sentence says "cannot tell" if the interval of their ratio
-    reaches 1 or is not known, or if most rows were disturbed. Empty with fewer than two updates
-    that have times.
+    Its time is of a sample, too, as the updates are compared. Both have their 95 % intervals. The
+    sentence says "cannot tell" if the interval of their ratio reaches 1 or is not known, or if most
+    rows were disturbed. Empty with fewer than two updates that have times.
     """
     timed = [(row, one) for row in rows if (one := figures(row)) is not None]
     if len({row.step.update for row, _ in timed if row.step is not None}) < 2:
@@ -150,10 +150,11 @@ def fastest(rows: Sequence[Measurement]) -> str:
     known = [(row.algorithm, one) for row, one in timed]
     (name, best), (other, following) = sorted(known, key=lambda one: -one[1].rate.value)[:2]
     ratio = best.rate.over(following.rate)
-    took = f"{format_seconds(best.step.value)} a step"
-    if best.step.ends is not None:
-        took += f" (95 %: {' to '.join(map(format_seconds, best.step.ends))})"
-    times = f"{ratio.value:.3g} times as long a sample"
+    sample = best.rate.under(1.0)
+    took = f"{format_seconds(sample.value)} a sample"
+    if sample.ends is not None:
+        took += f" (95 %: {' to '.join(map(format_seconds, sample.ends))})"
+    times = f"{ratio.value:.3g} times as long"
     if ratio.ends is not None:
         times += f" ({' to '.join(f'{end:.3g}' for end in ratio.ends)})"
     if mostly_disturbed(rows):

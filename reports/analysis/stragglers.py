@@ -434,9 +434,14 @@ def _by_matrix(w: Worse, pairs: Pairs, places: Places) -> Suspect:
     text = (
         f"by the matrix of {_QUANTITY[pairs.name]} {w.pairs} of {w.of} pairs are {w.times:.3g}"
         f" times [{w.low:.3g}, {w.high:.3g}] worse: {shown(w.value)} against"
-        f" {shown(w.typical)} of the others, {format_p_value(w.p)}"
+        f" {shown(w.typical)} of the others{_of_kind(w)}, {format_p_value(w.p)}"
     )
     return Suspect(kind, name, (text,), w.times - 1)
+
+
+def _of_kind(w: Worse) -> str:
+    """The class whose pairs are compared, in brackets; empty if the map does not tell it."""
+    return "" if w.of_kind == "?" else f" ({w.of_kind})"
 
 
 def _unit_name(w: Worse, pairs: Pairs, places: Places) -> tuple[str, str]:

@@ -5,9 +5,10 @@ A parameter server's port carries 2N(P−1) bytes, which grows with P. A ring ra
 that is sharded over all ranks. The schedules' own counts are given with these formulas, and each
 measured curve with a curve of the textbook's shape at the measured rate.
 
-By the textbook, time is proportional to the bytes through the busiest port. The two laws differ by
-a factor of P, so their exponents in P differ by exactly 1 over any rank counts. A measured exponent
-within 0.5 of one of them follows that law and not the other.
+By the textbook's law, time is proportional to the bytes through the busiest port. On ranks that
+share memory or cores it may be proportional to the bytes of all links, which are up to P times as
+many. Of a ring the two exponents in P differ by exactly 1 over any rank counts. A measured exponent
+within 0.5 of one of them follows that one and not the other.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ VOLUMES: Mapping[str, Callable[[int], float]] = {
     "ring": lambda p: 2.0 * (p - 1) / p,
     "sharded_ps": lambda p: 2.0 * (p - 1) / p,
 }
-_HALF = 0.5  # half the difference between the exponents of the two laws
+_HALF = 0.5  # half the difference between the exponents of a ring's port and of all links
 _FEWEST = 6  # values that a median needs to have an interval
 
 
@@ -64,19 +65,19 @@ class Growth:
     port: float
     links: float
 
-    def follows(self, law: float) -> bool | None:
-        """True if the measured exponent agrees with ``law``, False if not, None if undecided."""
+    def follows(self, exponent: float) -> bool | None:
+        """True if the measured exponent agrees with this one, False if not, None if undecided."""
         if self.low is None or self.high is None:
             return None
-        if law - _HALF < self.low and self.high < law + _HALF:
+        if exponent - _HALF < self.low and self.high < exponent + _HALF:
             return True
-        return False if self.high < law - _HALF or self.low > law + _HALF else None
+        return False if self.high < exponent - _HALF or self.low > exponent + _HALF else None
 
     @property
     def text(self) -> str:
-        """The growth in words, as ``ring as P^0.31 (0.25 to 0.36; by its port P^0.29)``."""
+        """The growth in words, as ``ring as P^0.31 (0.25 to 0.36; law P^0.29)``."""
         within = "" if self.low is None else f"{self.low:.2f} to {self.high:.2f}; "
-        return f"{self.algorithm} as P^{self.exponent:.2f} ({within}by its port P^{self.port:.2f})"
+        return f"{self.algorithm} as P^{self.exponent:.2f} ({within}law P^{self.port:.2f})"
 
 
 def grown(
@@ -172,7 +173,7 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
         text += f" {beside}."
     follow = [one.follows(one.port) for one in growths]
     if all(follow):
-        near = f"Each interval lies within {_HALF:g} of the exponent by its port."
+        near = f"Each interval lies within {_HALF:g} of its law's exponent."
         if beside:
             near += " Which algorithm is the faster, and by how much, is not told beside them."
         headline = "Times grow by the law: with the bytes through the busiest port"
@@ -192,7 +193,7 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Measurement], lack: str = 
         )
     if False in follow:
         return Verdict("Times do not grow by the law here", f"{text} The records do not say why.")
-    wide = "The intervals are too wide to tell one law from the other"
+    wide = "The intervals are too wide to tell the law from growth with the bytes of all links"
     remedy = "take more iterations, or more rank counts."
     if beside:
         remedy = "measure again while no other program runs."
@@ -225,13 +226,13 @@ def shared_clause(rows: Sequence[Measurement]) -> str:
 
 
 def _seen(growths: Sequence[Growth]) -> str:
-    """Which law times follow if ranks share memory or cores, and whether the fits agree with it."""
+    """How times grow if ranks share memory or cores, and whether the fits agree with that."""
     links = growths[0].links
     goes = [one.follows(links) for one in growths]
     seen = "or more" if False in goes else "which nothing here denies"
     seen = "as they do" if all(goes) else seen
-    law = f"with the bytes of all links together, as P^{links:.2f}"
-    return f"so that all times should go {law}, {seen}"
+    shared = f"with the bytes of all links together, as P^{links:.2f}"
+    return f"so that all times should go {shared}, {seen}"
 
 
 def nodes_of(row: Measurement) -> int:

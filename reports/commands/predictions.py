@@ -127,10 +127,10 @@ def _growths(comparison: LawComparison, width: int, emulated: bool) -> list[Rend
             "right",
             ["" if g.low is None else f"{g.low:.2f} to {g.high:.2f}" for g in growths],
         ),
-        ("its port", "right", [f"P^{g.port:.2f}" for g in growths]),
+        ("law", "right", [f"P^{g.port:.2f}" for g in growths]),
         ("all links", "right", [f"P^{g.links:.2f}" for g in growths]),
     ]
-    heading = "growth with the number of ranks P: of time as measured, of bytes by the law"
+    heading = "growth with the number of ranks P: of time, by the law, of all links' bytes"
     shown = render_rich(heading, columns, width, ("ranks",))
     legend = _EXPONENT + _BURST * emulated
     return [replace(shown, footnote=fill(legend, max(40, width)))]

@@ -26,9 +26,8 @@ def every_figure(
     """
     others = [row for row in over_launches(rows) if not row.collective.startswith(STEP)]
     pictures = figures(others, form, limit, machine) if others or not steps else {}
-    summarised = summaries(steps)
-    if any(one.family or one.loss for one in summarised):
-        pictures["steps"] = picture(summarised, form)
+    if any(one.family or one.loss for one in summaries(steps)):
+        pictures["steps"] = picture(steps, form)
     if (drawn := bars(steps, form)) is not None:
         pictures["steps-exposed"] = drawn
     return pictures

@@ -21,6 +21,7 @@ from busbar.canvas import (
     faint_grid,
     ranks_axis,
     same_axes,
+    set_note,
     set_title,
     sizes_axis,
     time_ticks,
@@ -29,7 +30,7 @@ from busbar.canvas import (
 from busbar.errors import ReportError
 from busbar.files import encode_figure
 from busbar.units import format_seconds, format_size, is_open
-from reports.analysis.cautions import ABOVE_IN_SHORT, share_of_limit, why_above
+from reports.analysis.cautions import ABOVE_IN_SHORT, disturbed, share_of_limit, why_above
 from reports.analysis.machine import MachinePart, shown
 from reports.analysis.winners import mostly_disturbed
 from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
@@ -383,6 +384,7 @@ def figures(
         figure = scaling(group, palette)
         if figure is not None:
             set_title(figure, _title(words, group))
+            set_note(figure, disturbed(group))
             pictures[_file((*words, "scaling"))] = encode_figure(figure, form)
     if machine is not None:
         for matrix in machine.matrices:
@@ -435,6 +437,7 @@ def _group(
             faint_grid(axes)
         same_axes(panels)
         set_title(figure, _title(words, rows))
+        set_note(figure, disturbed(rows))
         pictures[_file((*words, kind))] = encode_figure(figure, form)
     return pictures
 

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from busbar.canvas import COLOURS, LEGEND, canvas, faint_grid, ranks_axis
+from busbar.canvas import COLOURS, LEGEND, canvas, faint_grid, ranks_axis, set_note
 from busbar.errors import ReportError
 from busbar.files import encode_figure
 from busbar.units import format_count, format_seconds
-from reports.analysis.steps import StepFigures, StepSummary, figures
+from reports.analysis.cautions import disturbed
+from reports.analysis.steps import StepFigures, StepSummary, figures, summaries
 from reports.figures.series import MARKERS, QUIET
 from reports.records.measurement import Measurement
 
@@ -31,12 +32,13 @@ _MOST = 40
 _Steps = list[tuple[Measurement, StepFigures]]
 
 
-def picture(steps: Sequence[StepSummary], form: str) -> bytes:
+def picture(measured: Sequence[Measurement], form: str) -> bytes:
     """Draw time per update of the weights, and loss curves: a row of panels for each title.
 
     ``form``: ``png``, ``svg`` or ``pdf``. Raises ReportError if there are no steps, MissingLibrary
     without matplotlib.
     """
+    steps = summaries(measured)
     if not steps:
         raise ReportError("no record of training steps has times; nothing to draw")
     ordered = sorted(steps, key=lambda one: one.title)
@@ -51,6 +53,7 @@ def picture(steps: Sequence[StepSummary], form: str) -> bytes:
         for axes in panels:
             faint_grid(axes)
             axes.set_title(group[0].title, fontsize=9)
+    set_note(figure, disturbed(measured))
     return encode_figure(figure, form)
 
 
@@ -62,10 +65,11 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
     for place, family in enumerate(_FAMILIES):
         own = sorted((one for one in group if one.family == family), key=lambda one: one.k)
         style: dict[str, Any] = {"color": COLOURS[place], "marker": MARKERS[place]}
-        _measured(axes, own, f"{family}, measured", style)
+        name = _family_name(family, own)
+        _measured(axes, own, f"{name}, measured", style)
         known = [(one.k, 1e3 * one.predicted) for one in own if one.predicted]
         if known:
-            label = f"{family}, expected"
+            label = f"{name}, expected"
             # Dashes alternate, so that both of two identical formulas are visible.
             dashes = (1.5 * place, (1.5, 4.5))
             x, y = zip(*known, strict=True)
@@ -86,6 +90,17 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
     axes.set_xlabel("K, gradients of an update")
     axes.set_ylabel("time per update (ms)")
     axes.legend(**LEGEND)
+
+
+def _family_name(family: str, own: Sequence[StepSummary]) -> str:
+    """A line's name as ``--update`` has it: ``k-sync:K`` for several K, else the updates' own.
+
+    An update with a name without K, such as sync, is a point of the line of its family.
+    """
+    names = list(dict.fromkeys(one.name for one in own))
+    if len({one.k for one in own}) > 1:
+        names = [f"{family}:K", *(name for name in names if not name.startswith(family))]
+    return ", ".join(names)
 
 
 def _measured(
@@ -164,6 +179,7 @@ def bars(steps: Sequence[Measurement], form: str) -> bytes | None:
         row[0].set_title(group[0][0].collective, fontsize=10)
         if several:
             _efficiency(row[1], group)
+    set_note(figure, disturbed([one for one, _ in known]))
     return encode_figure(figure, form)
 
 

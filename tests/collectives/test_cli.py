@@ -146,7 +146,11 @@ REFUSED = (
         "show ring allreduce",
         "a collective follows -c: python -m collectives show ring -c allreduce",
     ),
-    ("show ring,ps -c allreduce --svg a.svg", "draws one algorithm"),
+    (
+        "show ring,ps -c allreduce --svg a.svg",
+        "as python -m collectives show ring -c allreduce --svg a-ring.svg",
+    ),
+    ("show ring,ps --svg a.svg", "as python -m collectives show ring --svg a-ring.svg"),
     ("show all", "show all: give its --collective: allgather, allreduce"),
     ("simulate ring", "simulate needs a machine: --machine nvswitch:8"),
     ("simulate ring -c allreduce --machine fatree:4x4", "did you mean fattree?"),

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from html.parser import HTMLParser
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -108,6 +109,26 @@ def test_the_matrix_marks_suspects() -> None:
     assert len(re.findall(r'outline[^"]*">60</span>', drawn)) == 1
     assert drawn.count("outline:2px") == 1
     assert "<mark>n1</mark>" in drawn
+
+
+@pytest.mark.parametrize("racks", [True, False])
+def test_the_matrix_holds_pairs_to_their_likes(racks: bool) -> None:
+    """Rule: shares are of pairs inside a rack, or across racks, and not of both levels together.
+
+    Without known racks they are of the faster level, as the verdicts are.
+    """
+    hosts = tuple(f"n{n}" for n in range(6))
+    cluster = Cluster(hosts, {host: f"r{n // 3}" for n, host in enumerate(hosts)} if racks else {})
+    seen = []
+    for a, b in combinations(range(6), 2):
+        rate = 12e9 if a // 3 == b // 3 else 4e9
+        rates = {"forward": (rate,), "backward": (rate,)}
+        seen.append(Observation(Launch(len(seen), 0, Stage.PAIRS, (hosts[a], hosts[b])), (), rates))
+    drawn = page(cluster, [], seen, "").decode()
+    shares = re.findall(r'">(\d+)</span>', drawn)
+    assert sorted(set(shares)) == (["100"] if racks else ["100", "33"]) and len(shares) == 30
+    usual = "12 GB/s inside a rack and 4 GB/s across racks" if racks else "12 GB/s; framed"
+    assert f"in % of the usual {usual}" in drawn.replace("12.0", "12").replace("4.00", "4")
 
 
 def test_the_ring_goes_rack_by_rack_in_natural_order() -> None:

@@ -279,7 +279,10 @@ def test_what_counts_and_what_is_left_out() -> None:
 def test_the_command_ends_in_a_verdict(
     width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: tables, growth and verdict fit the terminal; the figure's title is the verdict."""
+    """Rule: tables, growth and verdict fit the terminal; the figure's title is the verdict.
+
+    The law is that of the bytes through the busiest port, as in `cluster law`.
+    """
     monkeypatch.setenv("COLUMNS", str(width))
     run, figure = tmp_path / "r.jsonl", tmp_path / "f.svg"
     saved(run, _results(by_links, sizes=(1 << 16, 1 << 22), ranks_per_core=8.0))
@@ -290,6 +293,7 @@ def test_the_command_ends_in_a_verdict(
         and "P^0.29" in out
         and "16 ranks share 2 cores" in " ".join(out.split())
     )
+    assert " law  all links" in out and "; law P^0.29)" in " ".join(out.split())
     drawn = figure.read_text(encoding="utf-8")
     assert "This machine cannot show the law: 16 ranks share 2 cores" in drawn
     assert drawn.count("GB/s") >= 6 and "at one rate" not in drawn

@@ -136,6 +136,20 @@ def test_a_figure_says_what_is_doubtful() -> None:
         assert words in " ".join(legend.get_title().get_text().split())
     assert "too disturbed to compare" in doubtful(rows(beside))
     assert "too disturbed" not in doubtful(rows(above))
+    words = b"2 of 2 rows ran beside other programs, which took up to 90 % of all cores"
+    for found, said in ((above, False), (beside, True)):
+        drawn = figures(rows(found), "svg")
+        assert drawn and all((words in one) == said for one in drawn.values())
+
+
+def test_scaling_says_that_rows_were_disturbed() -> None:
+    """Rule: the figure over ranks has the note, too, also where only some rows were disturbed."""
+    found = records(["ring"], [2, 4])
+    assert b"ran beside" not in figures(rows(found), "svg")["allreduce-float-sum-scaling"]
+    found[0] = changed(found[0], noise=Noise(others=(0.9,)))
+    assert (
+        b"ran beside other programs" in figures(rows(found), "svg")["allreduce-float-sum-scaling"]
+    )
 
 
 @pytest.mark.parametrize("kind", ["ecdf", "latency"])

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from busbar.canvas import canvas
 from busbar.errors import ReportError
 from reports.analysis.steps import figures, summaries
-from reports.figures.steps import _per_update, picture
+from reports.figures.steps import _per_update, bars, picture
 from reports.readers.codec import measurements, run_of, step_measurements, to_jsonl
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, Noise
 from reports.records.steps import Step
 from reports.records.table import measured
 from tests.reports.runs import timed
@@ -100,10 +100,34 @@ def test_a_picture_is_what_its_name_says() -> None:
     """Rule: every protocol is drawn, with and without curves, in the form asked for."""
     names = ("sync", "k-sync:2", "k-batch-sync:2", "async", "k-async:2", "k-batch-async:3", "ring")
     given = [_result(name, curve=CURVE, predicted_s=0.1) for name in names]
-    drawn = picture(summaries(given), "svg")
+    drawn = picture(given, "svg")
     assert drawn.startswith(b"<?xml")
-    assert b"k-async, expected" in drawn and b"time per update (ms)" in drawn
-    assert picture(summaries([_result("ring")]), "png").startswith(b"\x89PNG")
+    assert b"k-async:K, async, expected" in drawn and b"time per update (ms)" in drawn
+    assert picture([_result("ring")], "png").startswith(b"\x89PNG")
+
+
+def test_a_line_is_named_as_its_update() -> None:
+    """Rule: a line of one K has the name that ``--update`` has; one of several K has K in it."""
+    pytest.importorskip("matplotlib")
+    for names, label in (
+        (["sync"], "sync, measured"),
+        (["k-sync:2"], "k-sync:2, measured"),
+        (["k-sync:2", "k-sync:3"], "k-sync:K, measured"),
+        (["k-sync:2", "sync"], "k-sync:K, sync, measured"),
+    ):
+        axes = canvas(6, 4).subplots()
+        _per_update(axes, summaries([_result(name) for name in names]))
+        assert axes.get_legend_handles_labels()[1] == [label]
+
+
+def test_a_picture_says_that_steps_were_disturbed() -> None:
+    """Rule: figures of steps whose rows ran beside other programs say so below the axes."""
+    quiet = _result("ring", compute_s=[0.01] * 8)
+    noisy = replace(quiet, noise=Noise(others=(0.4,)))
+    beside = measured(noisy, run_of({}, "step:softmax"))
+    for draw in (picture, bars):
+        assert b"ran beside" not in (draw([quiet, quiet], "svg") or b"")
+        assert b"1 of 2 rows ran beside other programs" in (draw([quiet, beside], "svg") or b"")
 
 
 def test_records_are_found_among_other_lines(tmp_path: Path) -> None:

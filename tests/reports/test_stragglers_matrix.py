@@ -47,6 +47,7 @@ def _named(found: list[Worse]) -> set[tuple[str, tuple[int, ...]]]:
         (6, 1, lambda a, b: a == 5, {("sending", (5,))}),
         (6, 1, lambda a, b: b == 0, {("receiving", (0,))}),
         (8, 2, lambda a, b: 6 in (a, b), {("rank", (6,))}),
+        (5, 2, lambda a, b: 3 in (a, b), {("rank", (3,))}),
         (9, 3, lambda a, b: (a in (3, 4, 5)) != (b in (3, 4, 5)), {("node", (3, 4, 5))}),
         (9, 3, lambda a, b: {a, b} <= {3, 4, 5}, {("within", (3, 4, 5))}),
         (8, 1, lambda a, b: 2 in (a, b) or 5 in (a, b), {("rank", (2,)), ("rank", (5,))}),
@@ -56,13 +57,18 @@ def _named(found: list[Worse]) -> set[tuple[str, tuple[int, ...]]]:
 def test_a_throttled_unit_is_named(
     ranks: int, nodes: int, slow: Callable[[int, int], bool], named: set[object], seed: int
 ) -> None:
-    """Rule: a throttled pair, rank, direction or node is named, by the largest fitting unit."""
+    """Rule: a throttled pair, rank, direction or node is named, by the largest fitting unit.
+
+    Its rate and that of the others are of pairs of one class: not local ones against the network's.
+    """
     found = worse(_pairs(ranks, slow, nodes=nodes, seed=seed))
     assert named <= _named(found) and len(found) <= len(named) + 1
     for w in found:
         assert w.low < w.times < w.high and w.p < 0.01
         if (w.unit.kind, w.unit.ends) in named:
             assert w.times == pytest.approx(2, rel=0.15) and w.pairs == w.of
+            assert w.value == pytest.approx(w.typical / 2, rel=0.15)
+            assert w.typical == pytest.approx({"host": 1e10, "network": 4e9}[w.of_kind], rel=0.1)
 
 
 def test_an_even_matrix_accuses_nobody() -> None:

@@ -18,6 +18,7 @@ from tests.conftest import examples
 from topology.exports import EXPORTS, export, shares
 from topology.model.device import Fact
 from topology.model.topology import Device, Kind, Topology
+from topology.sources import gather
 
 from .conftest import Loaded
 from .machines import dgx_1v, shapes, switched
@@ -101,7 +102,16 @@ def test_launchers_get_one_entry_a_rank() -> None:
     assert "-bind-to user:0+1+4+5,2+3+6+7" in export("mpich", cores(), order)
     line = export("slurm", cores(), order)
     assert "--cpu-bind=mask_cpu:0x33,0xcc" in line
-    assert "--gpu-bind=map_gpu:1,0" in line
+    assert "--gpu-bind=map_gpu:1,0" in line and not line.startswith("#")
+
+
+def test_a_part_of_the_gpus_says_why_slurm_allocates_all() -> None:
+    """Rule: map_gpu counts allocated GPUs, so all are allocated, and a comment gives the reason."""
+    comment, line = export("slurm", cores(), ("GPU1",)).splitlines()
+    assert comment == (
+        "# all 2 GPUs of the node, since map_gpu counts the GPUs that the job has; tasks use 1"
+    )
+    assert "--gpus-per-node=2 " in line and "map_gpu:1 " in line
 
 
 def test_gpus_without_known_cpus_are_no_binding() -> None:
@@ -123,9 +133,36 @@ def test_slurm_topologies_name_the_hosts() -> None:
     hosts = (Device("HOST0", Kind.HOST, name="node 1\nSwitchName=x"), Device("HOST1", Kind.HOST))
     topology = Topology(hosts)
     nodes = "node-1-SwitchName-x,HOST1"
-    assert export("topology-conf", topology, ()) == f"SwitchName=leaf0 Nodes={nodes}\n"
+    unnamed, line = export("topology-conf", topology, ()).splitlines()
+    assert unnamed.startswith("# no source names HOST1:")
+    assert line == f"SwitchName=leaf0 Nodes={nodes}"
     read = yaml.safe_load(export("topology-yaml", topology, ()))
     assert read[0]["tree"]["switches"] == [{"switch": "leaf0", "nodes": nodes}]
+
+
+def test_what_a_pasted_matrix_lacks_is_left_to_fill_in() -> None:
+    """Rule: a name that no source states is no value in an export; a comment asks for it."""
+    yaml = pytest.importorskip("yaml")
+    conf = export("topology-conf", dgx_1v(), ()).splitlines()
+    assert conf[0].startswith("# no source names HOST:") and conf[1].endswith("Nodes=HOST")
+    text = export("k8s-labels", dgx_1v(), ())
+    labels = yaml.safe_load(text)["metadata"]["labels"]
+    assert {name.partition("/")[2] for name in labels} == {
+        *("gpu.count", "gpu.interconnect", "gpu.nvlink", "nic.count")
+    }
+    for name in ("gpu.model", "gpu.models", "numa.count"):
+        assert f'# topology.busbar/{name}: ""  no source states it' in text
+    alone = Topology(tuple(Device(f"GPU{n}", Kind.GPU, n) for n in range(2)))
+    labels = yaml.safe_load(export("k8s-labels", alone, ()))["metadata"]["labels"]
+    assert "topology.busbar/gpu.nvlink" not in labels  # no source states what connects them
+
+
+def test_this_machines_host_has_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: sources of this machine that do not name it do not leave its host without a name."""
+    monkeypatch.setattr("socket.gethostname", lambda: "node7")
+    monkeypatch.setattr(gather, "LIVE", {"sysfs": ()})
+    machine, _ = gather.gather(())
+    assert export("topology-conf", machine, ()) == "SwitchName=leaf0 Nodes=node7\n"
 
 
 def test_labels_keep_kubernetes_rules(machine: Loaded) -> None:

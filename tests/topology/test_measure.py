@@ -31,6 +31,7 @@ from bench.links.measure import (
     look_again,
     sorted_out,
     sustained,
+    with_racks,
 )
 from busbar.cpulist import members
 from collectives.execution.world import World
@@ -154,6 +155,21 @@ def test_ranks_are_classed_by_what_they_share() -> None:
     assert kind_of_pair(topology, "RANK0", "RANK1") == "same host"
     assert kind_of_pair(topology, "RANK2", "RANK3") == "same NUMA node"
     assert kind_of_pair(topology, "RANK0", "RANK2") == "network"
+
+
+def test_pairs_in_a_rack_are_compared_with_their_likes() -> None:
+    """Rule: where racks were found, a slow pair in a rack is not held to pairs across an uplink."""
+    places = tuple(RankPlace(host, "0-3", None) for host in "abcdef")
+    near, far = Estimate(12e9, 11.9e9, 12.1e9), Estimate(4e9, 3.9e9, 4.1e9)
+    values = {(a, b): near if a // 3 == b // 3 else far for a in range(6) for b in range(6)}
+    values |= {(0, 1): Estimate(6e9, 5.9e9, 6.1e9)}
+    one_switch = measured({pair: one for pair, one in values.items() if len({*pair}) > 1}, places)
+    assert not slow(one_switch, matrix(one_switch, "bandwidth"), True)
+    topology = with_racks(one_switch, places, [[0, 1, 2], [3, 4, 5]])
+    (found,) = slow(topology, matrix(topology, "bandwidth"), True)
+    assert (found.a, found.b, found.kind) == ("RANK0", "RANK1", "same rack")
+    assert found.typical == 12e9
+    assert kind_of_pair(topology, "RANK0", "RANK5") == "network"
 
 
 def test_more_ranks_than_cpus_is_said() -> None:
@@ -502,13 +518,24 @@ def test_rates_of_slow_links_are_told_in_three_digits() -> None:
 def test_progress_is_a_line_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: off a terminal a long measurement prints lines of progress, and a short one none."""
-    now = iter([0.0, 1.0, 6.0, 7.0, 12.0])
+    """Rule: off a terminal a long measurement prints lines of progress, and a short one none.
+
+    Each says how long the rounds of this part take from now, by the mean of those done.
+    """
+    now = iter([0.0, 1.0, 6.0, 7.0, 12.0, 20.0, 30.0])
     monkeypatch.setattr(cli.time, "monotonic", lambda: next(now))
     progress = Progress()
     for done in range(4):
-        progress(done, 4)
+        progress(done, 4, "pairs")
+    for done in range(2):
+        progress(done, 2, "sweep of sizes")
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 2
+    assert out == ""
+    assert err.splitlines() == [
+        "busbar: 1 of 4 done, 6 s passed, about 15 s left: pairs",
+        "busbar: 3 of 4 done, 12 s passed, about 4 s left: pairs",
+        "busbar: 0 of 2 done, 20 s passed: sweep of sizes",
+        "busbar: 1 of 2 done, 30 s passed, about 10 s left: sweep of sizes",
+    ]
     shown = [parse_progress(line) for line in err.splitlines()]
-    assert [(at.done, at.of) for at in shown if at is not None] == [(1, 4), (3, 4)]
+    assert [(at.done, at.of) for at in shown if at is not None] == [(1, 4), (3, 4), (0, 2), (1, 2)]

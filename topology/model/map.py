@@ -123,6 +123,15 @@ class Map:
             return f"{text} while this was measured: {remedy}"
         return text and f"{text} while this was measured"
 
+    @property
+    def racks(self) -> list[list[str]]:
+        """The names of each rack's hosts, as ``measure --racks`` found them; empty if it did not.
+
+        Hosts of one rack share an uplink.
+        """
+        text = str(self.get("racks") or "")
+        return [rack.split() for rack in text.split(";")] if ";" in text else []
+
     # -- tree
 
     def children(self, id: str) -> tuple[Device, ...]:

@@ -166,7 +166,8 @@ def kind_of_pair(topology: Topology, a: str, b: str) -> str:
         homes = [topology.ancestor(id, kind) for id in (a, b)]
         if homes[0] is not None and homes[0] == homes[1]:
             return word
-    return "network"
+    names = {home.name if home else "" for home in homes}
+    return "same rack" if any(names <= {*rack} for rack in topology.racks) else "network"
 
 
 _SHARED = ((Kind.NUMA, "same NUMA node"), (Kind.PACKAGE, "same socket"), (Kind.HOST, "same host"))

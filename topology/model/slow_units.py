@@ -88,8 +88,9 @@ class Worse:
     """A unit whose pairs are ``times`` times as bad as the others of their classes.
 
     ``low``, ``high``: the interval of that ratio, from the intervals of the pairs and the scatter
-    among the others. ``value``, ``typical``: medians of its pairs and of the others. ``pairs`` of
-    ``of`` pairs are worse. ``p``: one-sided, Student's t, times the number of units tried.
+    among the others. ``value``, ``typical``: medians of its pairs of the class ``of_kind``, the one
+    that most of its pairs have, and of the others of that class. ``pairs`` of ``of`` pairs are
+    worse. ``p``: one-sided, Student's t, times the number of units tried.
     """
 
     unit: SlowUnit
@@ -98,6 +99,7 @@ class Worse:
     high: float
     value: float
     typical: float
+    of_kind: str
     pairs: int
     of: int
     p: float
@@ -187,7 +189,8 @@ class _Scale:
         self._best = np.array(
             [sign * log(b) if b > 0 else v for b, v in zip(best, self._bad.tolist(), strict=True)]
         )
-        kinds = {kind: n for n, kind in enumerate(dict.fromkeys(c.kind for c in left.values()))}
+        self._kinds = list(dict.fromkeys(c.kind for c in left.values()))
+        kinds = {kind: n for n, kind in enumerate(self._kinds)}
         self._kind = np.array([kinds[cell.kind] for cell in left.values()])
         medians = np.array([np.median(self._bad[self._kind == n]) for n in kinds.values()])
         self._amiss = self._bad - medians[self._kind]
@@ -227,13 +230,16 @@ class _Scale:
         p = min(1.0, tried * p)
         if p >= (_SIGNIFICANT_LINK if unit.kind == "link" else _SIGNIFICANT):
             return None
+        usual = int(np.bincount(self._kind[own]).argmax())
+        alike = self._kind == usual
         return float(abs(excess).sum() - abs(excess - effect).sum()), Worse(
             unit=unit,
             times=exp(effect),
             low=exp(effect - 1.96 * error),
             high=exp(effect + 1.96 * error),
-            value=float(np.median(self._values[own])),
-            typical=float(np.median(self._values[others])),
+            value=float(np.median(self._values[own[alike[own]]])),
+            typical=float(np.median(self._values[others & alike])),
+            of_kind=self._kinds[usual],
             pairs=int((excess > effect / 2).sum()),
             of=len(own),
             p=p,

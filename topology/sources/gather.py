@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from busbar.arguments import program
 from busbar.errors import ProbeError, Unsupported
 from busbar.files import decoded, read_some, unreadable
 from topology.model.merge import merge
-from topology.model.topology import Topology
+from topology.model.topology import Kind, Topology
 from topology.sources.matrix_text import plain
 from topology.sources.text import MAX_BYTES, bounded, lines
 
@@ -220,11 +222,20 @@ def _machine() -> tuple[Topology, tuple[str, ...]]:
             _ask(name, maps, notes)
     if not maps:
         raise ProbeError("machine", f"no source answers here ({'; '.join(notes)}); use --from FILE")
-    machine = merge(maps)
+    machine = _with_host_name(merge(maps))
     if not (machine.gpus or any(Path("/dev").glob("nvidia*")) or Path("/dev/dxg").exists()):
         # No GPU is expected here, so that NVML does not start is no news.
         notes = [note for note in notes if not note.startswith("nvml:")]
     return machine, tuple(notes)
+
+
+def _with_host_name(machine: Topology) -> Topology:
+    """This machine's map, in which its host has a name even if no source states one."""
+    devices = tuple(
+        replace(one, name=one.name or socket.gethostname()) if one.kind is Kind.HOST else one
+        for one in machine.devices
+    )
+    return replace(machine, devices=devices)
 
 
 def _ask(name: str, maps: list[Topology], notes: list[str]) -> None:

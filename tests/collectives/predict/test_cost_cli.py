@@ -169,6 +169,33 @@ def test_ps_stands_beside_a_ring(latency: str, tmp_path: Path) -> None:
     assert "ps takes" not in collectives_cli("cost ring,tree -c allreduce -n 2 -b 1M")[1]
 
 
+@pytest.mark.parametrize(("size", "shares"), [("512", (99, 100)), ("1M", (14, 57)), ("64M", ())])
+def test_latency_is_named_where_it_is_why_ps_is_not_p_times(
+    size: str, shares: tuple[int, ...]
+) -> None:
+    """Rule: where ps over ring is not the ratio of bytes because of latency, the line says so.
+
+    On the assumed network a message takes 14 us: 14 of them, and bytes at 12.5 GB/s.
+    """
+    text = " ".join(
+        collectives_cli(f"cost ps,ring -c allreduce -n 8 -b {size} -e {size}")[1].split()
+    )
+    assert ("the difference is latency" in text) == bool(shares)
+    if shares:
+        server, ring = re.findall(r"latency, (\d+)% of the time of ps and (\d+)% of", text)[0]
+        assert int(server) == pytest.approx(shares[0], abs=1)
+        assert int(ring) == pytest.approx(shares[1], abs=1)
+
+
+def test_what_bursts_change_is_not_called_latency(tmp_path: Path) -> None:
+    """Rule: where messages in a burst cost less, ps over ring is another one at any size."""
+    matrix, fit = tmp_path / "m.json", tmp_path / "fit.json"
+    matrix.write_text(own_json.dump(measured()))
+    assert collectives_cli("fit", str(matrix), "--out", str(fit))[0] == 0
+    text = collectives_cli("cost ps,ring -c allreduce -n 4 -b 64M -e 64M --fit", str(fit))[1]
+    assert "ps takes" in text and "the difference is latency" not in text
+
+
 def test_a_topology_says_the_classes(tmp_path: Path) -> None:
     """Rule: with a machine, links are classed by it, and what was assumed is said."""
     text = "\tGPU0\tGPU1\tGPU2\tGPU3\n" + "".join(
