@@ -159,12 +159,12 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
 
 def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
     """The conclusions, one sentence each; for arrival patterns and pair tests their table."""
-    from reports.tables.scaling import conclusion_lines, disturbance_lines  # see above
+    from reports.tables.scaling import caution_lines, conclusion_lines  # see above
 
     lines, others = _tables_apart(rows, statistic)
     for mine in grouped(others, lambda row: row.collective).values():
         lines += conclusion_lines(mine, report_width())
-    return [*lines, *disturbance_lines(others, report_width())]
+    return [*lines, *caution_lines(others, report_width())]
 
 
 def so_far(rows: Sequence[Measurement], planned: Sequence[str], *, by_size: bool) -> list[str]:

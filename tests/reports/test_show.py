@@ -168,7 +168,7 @@ def test_files_with_rates_alone_have_a_best_figure(tmp_path: Path) -> None:
 def test_a_campaign_of_qualify_names_the_command_of_its_verdicts(tmp_path: Path) -> None:
     """Rule: its run directory has rates to show; the verdicts are printed by another command."""
     saved(tmp_path / "records.jsonl", noisy(1))
-    assert "qualify" not in cli("show", tmp_path).err
+    assert "busbar qualify" not in cli("show", tmp_path).err
     (tmp_path / "verdicts.json").touch()
     assert f"its verdicts: busbar qualify --resume {tmp_path}\n" in cli("show", tmp_path).err
 

@@ -775,7 +775,7 @@ def test_remedies_are_calls_and_keywords() -> None:
     words = make_parser("allreduce").words(
         {commands.get(str(name), str(name)): value for name, value in given.items()}, "run"
     )
-    assert parse([*words, "--ranks", "4"], "allreduce").launches == 3
+    assert parse([*words, "--ranks", "4"], "allreduce").wait_quiet == 600
     lost = [structs.replace(one, skipped="late: use --sync barrier", time_s=None) for one in made]
     shown = " ".join(str(MeasuredRows(lost)).split())
     assert shown.count('late: use sync="barrier"') > 1 and "--sync" not in shown
@@ -986,7 +986,8 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     parts = [sides[0][:2], *sides[0][2:4], str(tmp_path / "base4.jsonl")]
     assert busbar.compare(parts, [sides[1]])[0].verdict == "slower"
     alone = " ".join(str(busbar.compare(sides[0][:1], sides[1][:1])).split())
-    assert "launches=5)) and compare with busbar.compare(" in alone and "--launches" not in alone
+    assert "and compare with busbar.compare(" in alone and "--launches" not in alone
+    assert re.search(r": busbar\.run\([^()]* launches=5\) NEW against BASE", alone), alone
     for nothing in (sides[1][:0], []):
         with pytest.raises(ReportError, match="NEW has no rows"):
             busbar.compare(sides[0], nothing)
