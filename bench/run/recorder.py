@@ -19,8 +19,9 @@ from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import has_content
 from busbar.status import EARLY
 from busbar.terminal import make_lines_printable
+from busbar.units import format_count
 from collectives.execution.world import World
-from reports.exports.store import SINKS, Earlier, Store, check_target, nccl_sink, sink
+from reports.exports.store import SINKS, Earlier, Store, check_target, launches_in, nccl_sink, sink
 from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
 from reports.readers.text import read_bytes
 from reports.records.measurement import Measurement, grouped, level_of, placements
@@ -231,6 +232,16 @@ def refuse_results(options: RunOptions) -> None:
             check_target(target)
         _earlier(Path(target), options, ())
     _refuse_nccl_json(options)
+
+
+def added_to(options: RunOptions) -> list[str]:
+    """A line for each run directory of ``--out`` that has records, unless --append is given."""
+    folders = {} if options.append else {one: launches_in(one) for one in options.out}
+    return [
+        f"{one}: has the records of {format_count(count, 'launch')}, to which this run's are added"
+        for one, count in folders.items()
+        if count
+    ]
 
 
 def _refuse_nccl_json(options: RunOptions) -> None:
