@@ -16,7 +16,7 @@ from bench.run.table_text import report_width
 from busbar.errors import ReportError, Unsupported
 from busbar.launchers import launched
 from busbar.status import CLOSED, MISSING
-from busbar.terminal import print_note, wrap_line
+from busbar.terminal import print_note
 from busbar.units import format_count
 from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
@@ -110,6 +110,5 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
         if options.out:
             lines.append(f"every row: busbar reports show {shlex.quote(str(options.out[0]))}")
         else:
-            see = "--details, or --out FILE.jsonl and busbar reports show FILE.jsonl"
-            lines += wrap_line(f"every row: with {see}", width, 2)
+            lines.append("every row: --details, or --out FILE.jsonl for busbar reports show")
     return [f"# {line}".rstrip() for line in lines]

@@ -219,7 +219,7 @@ def _ratio(best: Stretch) -> str:
         return ""
     faster = [one for one in ratios if one[2] is not None and one[2] > 1]
     if faster and len(faster) < len(ratios):
-        others = [one for one in ratios if one not in faster]
+        others = [one for one in ratios if one[2] is None or one[2] <= 1]
         apart = _undecided(others)
         if len(faster) < len(others) or len(faster) <= _NAMED:
             at = f"at {', '.join(format_size(w.row.size) for w, *_ in faster)}"

@@ -193,7 +193,7 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
         why = "So few launches do not tell a difference from chance: launch both more often"
     if command and rows[0].step is not None:  # which has no launches of its own
         once = f"; each with --out FILE of its own:\n{command}"
-    return f"{why} and compare {by}, or have them take turns (busbar ab -- A -- B){once}"
+    return f"{why} and compare {by}, or have them take turns (busbar ab){once}"
 
 
 def resolution(comparisons: Sequence[Comparison]) -> str:
