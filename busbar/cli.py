@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
     if words[:1] in (["help"], ["--help"], ["-h"]):
         rest = [word for word in words[1:] if word != "help"]
         words = rest if typed is not None else [*rest, "--help"]
-    if words == ["version"]:
+    if words in (["version"], ["-V"]):
         words = ["--version"]
     name = words[0] if words else ""
     return serve(name if name in ROOMS else "busbar", lambda: _run(name, words))

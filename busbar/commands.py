@@ -5,6 +5,7 @@ A table names its commands as text: a command is loaded when it is run or listed
 
 from __future__ import annotations
 
+import re
 from argparse import HelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Collection, Mapping, Sequence
 from inspect import getdoc
@@ -18,6 +19,9 @@ from busbar.completion import completing
 from busbar.errors import Unsupported
 from busbar.options import OptionGroup
 from busbar.process import load
+
+# A word with a folder, or with an ending, as of a file.
+_FILE = re.compile(r"/|\w\.[a-z]{1,7}$", re.IGNORECASE)
 
 
 class Command(OptionGroup):
@@ -90,12 +94,14 @@ def list_commands(
 def no_command(
     word: str, known: Collection[str], reader: str, elsewhere: Mapping[str, str] | None = None
 ) -> Unsupported:
-    """The error for a word that is no command; if it is a file, with ``reader``, which shows it.
+    """The error for a word that is no command; for a file's name, with ``reader``, which shows it.
 
     ``elsewhere``: names that other programs use, with the known name for each.
     """
     if Path(word).is_file():
         return Unsupported(f"no command {word!r}; is it {reader} {word}?")
+    if _FILE.search(word):
+        return Unsupported(f"no command or file {word!r}; {reader} FILE shows a file")
     return unknown("command", word, known, elsewhere=elsewhere)
 
 

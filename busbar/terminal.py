@@ -129,11 +129,16 @@ def open_console(**options: Any) -> Console:
 
 
 def wrap_line(line: str, width: int, indent: int) -> list[str]:
-    """Break a line into lines of ``width`` characters (at least 40); words are not broken."""
-    return wrap(
-        line,
+    """Break a line into lines of ``width`` characters (at least 40); words are not broken.
+
+    A line break begins a command, which stays on a line of its own, however long, for copying.
+    """
+    text, *commands = line.split("\n")
+    lines = wrap(
+        text,
         max(width, 40),
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [*lines, *(" " * indent + command for command in commands)]

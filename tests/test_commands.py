@@ -81,6 +81,11 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["topolgy"], "no command 'topolgy'; did you mean topology?"),
     (["alreduce"], "no command 'alreduce'; did you mean allreduce?\n"),
     (["RUN"], "is it busbar reports show"),
+    (
+        ["nothere.json"],
+        "no command or file 'nothere.json'; busbar reports show FILE",
+    ),
+    (["reports", "a/b"], "no command or file 'a/b'; python -m reports show FILE"),
     (["osu_latency"], "did you mean busbar pt2pt --tests latency?\n"),
     (["osu_iallreduce"], "did you mean busbar allreduce --nonblocking?\n"),
     (["all_reduce_perf", "-g", "8"], "did you mean busbar allreduce?\n"),
@@ -179,7 +184,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["allreduce", "--ranks", "2", "4"], "did you mean --ranks 2,4?"),
     (["qualify", "--hosts", "a", "b"], "did you mean --hosts a,b?"),
     (["allreduce", "-ranks", "2"], "-ranks: did you mean --ranks?"),
-    (["-V"], "did you mean --version?"),
+    (["doctor", "-V"], "did you mean --version?"),
     (["step", "resnet50"], "did you mean --model resnet50?"),
     (["step", "--compute", "100"], "did you mean fixed:100?"),
     (["allreduce", "--placement", "inplace"], "did you mean in?"),
@@ -345,8 +350,9 @@ def test_every_door_tells_its_version(cases: Cases) -> None:
         ["cluster", "law"],
     )
     doors = [[], *([name] for name in (*DOORS, *names(), ALL)), *inside]
-    found = cases.run(*({"argv": [*door, "--version"]} for door in doors))
-    for door, done in zip(doors, found, strict=True):
+    lines = [*([*door, "--version"] for door in doors), ["-V"], ["version"]]
+    found = cases.run(*({"argv": line} for line in lines))
+    for door, done in zip(lines, found, strict=True):
         assert done == found[0], door
     assert re.fullmatch(r"busbar \S+( \([0-9a-f]{12}\))?\n", found[0].out) and not found[0].err
 

@@ -8,6 +8,7 @@ import io
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from functools import cache
 from itertools import chain
@@ -17,6 +18,7 @@ import pytest
 import yaml
 
 from bench.cli.main import commands
+from bench.options.options import parse
 from bench.qualify.model import State, Verdict
 from bench.qualify.text import metrics
 from busbar.aliases import ROOMS
@@ -191,6 +193,21 @@ def test_what_is_run_beside_our_commands_is_there(page: Path) -> None:
             assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), line
         if called := re.match(r"busbar ([a-z][\w-]*)(?= |$)", line):
             assert called[1] in (*DOORS, *commands()), line
+
+
+def test_make_help_lists_every_target() -> None:
+    """Rule: `make help` has a line on each target; options after ARGS= reach `make bench`."""
+    make = ["make", "-C", str(HOME), "--no-print-directory"]
+    targets = re.findall(r"^\.PHONY: (.+)$", (HOME / "Makefile").read_text(), re.M)[0].split()
+    for asked in ([], ["help"]):
+        shown = subprocess.run([*make, *asked], capture_output=True, text=True, check=True).stdout
+        assert re.findall(r"^make ([a-z-]+) +\S", shown, re.M) == targets, shown
+        assert max(map(len, shown.splitlines())) <= 80
+    words = [*make, "-n", "bench", "ARGS=--launches 7 --ranks 2"]
+    recipe = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    options = recipe.rstrip().rpartition(" -m bench.allreduce ")[2].split()
+    parsed = parse(options, "allreduce")
+    assert (parsed.launches, parsed.ranks, parsed.budget) == (7, 2, 0.5)
 
 
 def _parsed(words: list[str]) -> list[str]:

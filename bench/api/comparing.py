@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
 
 from bench.api.measured import MeasuredRows, load
 from bench.api.remedies import in_keywords, written
 from bench.api.results import ResultTable, unit_of
 from busbar.arguments import each
 from busbar.errors import Unsupported, rewording
+from busbar.terminal import wrap_line
 from reports.analysis.compare import Comparison, Ignored, Word, compare_runs, parse_ignored
 from reports.records.measurement import Measurement
 from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
@@ -91,7 +91,7 @@ def compare(
     advice = in_keywords(remedy(compared, "with busbar.compare(base, new)"))
     texts += [advice, resolution(compared), clocks(compared)]
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
-    lines += [line for text in texts for line in wrap(text, _WIDTH)]
+    lines += [line for text in texts for line in wrap_line(text, _WIDTH, 0)]
     lines.append(f"NEW against BASE: {counts_of(compared)}")
     return ResultTable(ComparedRow, map(_line, compared), "\n".join(lines))
 

@@ -44,7 +44,7 @@ from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT, TESTS
 from reports.records.table import COLUMNS, Coded, as_columns, distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
-from reports.tables.scaling import answer, best_lines, disturbance_lines
+from reports.tables.scaling import answer, best_lines, caution_lines
 from reports.tables.show import texts
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class MeasuredRows(Sequence[Measurement]):
         ranges = chain.from_iterable(by_size.values())
         lines = [_best(one.won[0], row) for one, row in zip(ranges, named, strict=True)]
         text = best_lines(self._together, by_size, _WIDTH)
-        text += disturbance_lines(self._together, _WIDTH)
+        text += caution_lines(self._together, _WIDTH)
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 
     def figures(self, form: FigureForm = "svg") -> dict[str, bytes]:

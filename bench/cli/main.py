@@ -80,7 +80,9 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
     first = wanted[0]
     # A launch that another process has started leaves this to that process.
     if first.after is None and (sign is None or first.ranks is None) and speaks():
-        for text in refused:
+        from bench.run.recorder import added_to
+
+        for text in [*refused, *added_to(first)]:
             print_note(text)
     keeps = first.out or first.nccl_json
     if sign is None and keeps and first.after is None and first.split is None:

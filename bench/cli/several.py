@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copyfile
-from textwrap import wrap
 
 from bench.launch.launch import folder_for_rows, run_of_its_own
 from bench.options.launching import LaunchTurn, turns
@@ -25,8 +24,8 @@ from reports.readers.reading import read
 from reports.records.measurement import Measurement
 from reports.tables.scaling import (
     answer,
+    caution_lines,
     conclusion_lines,
-    disturbance_lines,
     winners_map,
 )
 from reports.tables.show import texts
@@ -98,7 +97,7 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
         return []
     if quiet:
         width = report_width()
-        return [*conclusion_lines(every, width), *disturbance_lines(every, width)]
+        return [*conclusion_lines(every, width), *caution_lines(every, width)]
     width = report_width() - len("# ")
     together: Sequence[Measurement] = over_launches(every)
     lines = [line for one in winners_map(every, width) for line in (*one, "")]
@@ -106,16 +105,10 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
         lines += [*texts(together, width, ascii_only()), ""]
     # The map of several counts of ranks has the fastest at each size already.
     in_full = [] if options.rank_counts else answer(every, width)
-    lines += [*(in_full or conclusion_lines(every, width)), *disturbance_lines(every, width)]
+    lines += [*(in_full or conclusion_lines(every, width)), *caution_lines(every, width)]
     if options.rank_counts and not details:
-        see = "with --details, or --out FILE.jsonl and busbar reports show FILE.jsonl"
         if options.out:
-            see = f"busbar reports show {shlex.quote(str(options.out[0]))}"
-        lines += wrap(
-            f"every row: {see}",
-            width,
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+            lines.append(f"every row: busbar reports show {shlex.quote(str(options.out[0]))}")
+        else:
+            lines.append("every row: --details, or --out FILE.jsonl for busbar reports show")
     return [f"# {line}".rstrip() for line in lines]

@@ -19,8 +19,9 @@ from busbar.errors import ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import has_content
 from busbar.status import EARLY
 from busbar.terminal import make_lines_printable
+from busbar.units import format_count
 from collectives.execution.world import World
-from reports.exports.store import SINKS, Earlier, Store, check_target, nccl_sink, sink
+from reports.exports.store import SINKS, Earlier, Store, check_target, launches_in, nccl_sink, sink
 from reports.readers.codec import Writer, file_blocks, measurements, read_blocks
 from reports.readers.text import read_bytes
 from reports.records.measurement import Measurement, grouped, level_of, placements
@@ -159,12 +160,12 @@ def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
 
 def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
     """The conclusions, one sentence each; for arrival patterns and pair tests their table."""
-    from reports.tables.scaling import conclusion_lines, disturbance_lines  # see above
+    from reports.tables.scaling import caution_lines, conclusion_lines  # see above
 
     lines, others = _tables_apart(rows, statistic)
     for mine in grouped(others, lambda row: row.collective).values():
         lines += conclusion_lines(mine, report_width())
-    return [*lines, *disturbance_lines(others, report_width())]
+    return [*lines, *caution_lines(others, report_width())]
 
 
 def so_far(rows: Sequence[Measurement], planned: Sequence[str], *, by_size: bool) -> list[str]:
@@ -231,6 +232,16 @@ def refuse_results(options: RunOptions) -> None:
             check_target(target)
         _earlier(Path(target), options, ())
     _refuse_nccl_json(options)
+
+
+def added_to(options: RunOptions) -> list[str]:
+    """A line for each run directory of ``--out`` that has records, unless --append is given."""
+    folders = {} if options.append else {one: launches_in(one) for one in options.out}
+    return [
+        f"{one}: has the records of {format_count(count, 'launch')}, to which this run's are added"
+        for one, count in folders.items()
+        if count
+    ]
 
 
 def _refuse_nccl_json(options: RunOptions) -> None:

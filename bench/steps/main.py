@@ -19,6 +19,7 @@ from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
 from busbar.mpi import NEEDED
 from busbar.process import load, serve
+from busbar.terminal import print_note
 from busbar.units import format_bytes
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class StepCommand(StepOptions, Command):
             from bench.run.recorder import refuse_results
 
             refuse_results(self)
+        if self.out and self.after is None and (sign is None or self.ranks is None) and speaks():
+            from bench.run.recorder import added_to
+
+            for text in added_to(self):
+                print_note(text)
         if self.rank_counts:
             from bench.cli.several import several
 

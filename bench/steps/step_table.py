@@ -12,6 +12,7 @@ from bench.steps.job import update
 from bench.steps.options import StepOptions
 from busbar.errors import ReportError
 from busbar.mpi import ThreadLevel, remarks
+from busbar.terminal import wrap_line
 from busbar.units import (
     format_count,
     format_digits,
@@ -172,7 +173,7 @@ def closing_lines(rows: Sequence[Measurement]) -> list[str]:
         texts.append(f"predicted, ratio -: {why}")
     texts += [fastest(rows), lowest_loss(rows), server_and_ring(rows), disturbance(rows)]
     width = min(_table().terminal, 100) - 2
-    return [f"# {line}" for text in texts for line in wrap(text, width, subsequent_indent="  ")]
+    return [f"# {line}" for text in texts for line in wrap_line(text, width, 2)]
 
 
 class _StepColumn(NamedTuple):

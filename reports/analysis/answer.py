@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
+from operator import attrgetter
 from statistics import geometric_mean
 from typing import Literal
 
@@ -19,6 +20,8 @@ from busbar.units import (
 from reports.analysis.compare import CANNOT_TELL
 from reports.analysis.textbook import VOLUMES, nodes_of, shared_clause
 from reports.analysis.winners import (
+    LAUNCHES,
+    UNKNOWN,
     Cells,
     Stretch,
     Winner,
@@ -28,10 +31,13 @@ from reports.analysis.winners import (
     time_ratio,
     winners,
 )
-from reports.records.measurement import LIBRARY, Measurement, grouped
+from reports.records.measurement import LIBRARY, Measurement, grouped, launch_of
 from reports.records.metrics import metric_of
+from reports.records.table import KEYS
 
 Verdict = Literal["fastest", "may be no faster", "cannot tell", "alone"]
+_Ratio = tuple[Winner, float | None, float | None, float | None]
+"""A winner, how many times as fast it is as another, and the ratio's interval."""
 _ALONE = (
     "no answer: with one rank nothing crosses a link; --ranks N (or mpirun -n N) starts N ranks"
 )
@@ -62,6 +68,21 @@ def alone(rows: Sequence[Measurement]) -> str:
     """Why several algorithms on one rank have no answer; empty for other rows."""
     ranks, names = {r.ranks for r in rows}, {r.algorithm for r in rows}
     return _ALONE if ranks == {1} and len(names) > 1 else ""
+
+
+def one_launch(rows: Sequence[Measurement]) -> str:
+    """That the intervals of an answer are of one launch, and how to measure several.
+
+    Empty where no interval tells anything, for rows of several launches, and of other benchmarks.
+    """
+    ours = all(r.run.format.startswith("busbar") and r.step is None for r in rows)
+    if not ours or any(r.launches_s or launch_of(r.run) is not None for r in rows):
+        return ""
+    runs = grouped(rows, attrgetter(*KEYS)).values()
+    won = [w for ranges in answers(rows).values() for one in ranges for w in one.won]
+    if any(len({id(r.run) for r in same}) > 1 for same in runs) or not any(map(_telling, won)):
+        return ""
+    return f"one launch: the next may lie outside these intervals; --launches {LAUNCHES} covers it"
 
 
 def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
@@ -187,33 +208,26 @@ def _ratio(best: Stretch) -> str:
     Sizes at which it may be no faster are told from those at which it surely is faster. Empty if no
     single other algorithm was measured at all of these sizes.
     """
-    at = format_size_range(*best.sizes)
+    at, apart = format_size_range(*best.sizes), ""
     if all(w.library is not None for w in best.won):
         other = LIBRARY
-        ratios = [(w.library, w.library_low, w.library_high) for w in best.won]
+        ratios = [(w, w.library, w.library_low, w.library_high) for w in best.won]
     else:
         other = best.won[0].against
-        ratios = [(w.margin, w.low, w.high) for w in best.won if w.against == other]
+        ratios = [(w, w.margin, w.low, w.high) for w in best.won if w.against == other]
     if len(ratios) < len(best.won):
         return ""
-    is_sure = [low is not None and low > 1 for _, low, _ in ratios]
-    apart = ""
-    if any(is_sure) and not all(is_sure):
-        faster, others = (
-            [w.row.nbytes for w, sure in zip(best.won, is_sure, strict=True) if sure is wanted]
-            for wanted in (True, False)
-        )
-        apart = f"; at {', '.join(map(format_size, others))} it may be no faster"
-        if len(faster) < len(others) and len(others) > _NAMED:
-            apart = f"; at the other {len(others)} sizes {at} it may be no faster"
+    faster = [one for one in ratios if one[2] is not None and one[2] > 1]
+    if faster and len(faster) < len(ratios):
+        others = [one for one in ratios if one[2] is None or one[2] <= 1]
+        apart = _undecided(others)
         if len(faster) < len(others) or len(faster) <= _NAMED:
-            at = f"at {', '.join(map(format_size, faster))}"
+            at = f"at {', '.join(format_size(w.row.size) for w, *_ in faster)}"
         else:
             at = f"at {len(faster)} of {len(ratios)} sizes {at}"
-        ratios = [one for one, sure in zip(ratios, is_sure, strict=True) if sure]
-    middles, lows, highs = (
-        [value for value in column if value is not None] for column in zip(*ratios, strict=True)
-    )
+        ratios = faster
+    middles = [middle for _, middle, _, _ in ratios if middle is not None]
+    lows, highs = _ends(ratios)
     if len(lows) < len(ratios):  # of some sizes no interval is known
         return f"{best.name} may be no faster than {other} {at}"
     times, within = _factor(geometric_mean(middles)), _interval(min(lows), max(highs))
@@ -228,6 +242,34 @@ def _ratio(best: Stretch) -> str:
         least = f"at least {_factor(min(lows))} times"
         return f"{best.name} was {least} as fast as {other} {at} (95 %){apart}"
     return f"{best.name} was {times} times as fast as {other} {at} ({within}){apart}"
+
+
+def _undecided(some: Sequence[_Ratio]) -> str:
+    """Clauses on the sizes at which an algorithm is not surely faster, with the reason."""
+    clauses = []
+    for why, mine in grouped(some, lambda one: _doubt(*one[2:])).items():
+        where = _where([winner for winner, *_ in mine])
+        lows, highs = _ends(mine)
+        within = f" ({_interval(min(lows), max(highs))})" if lows else ""
+        clauses.append(why.format(where=where, within=within))
+    return "".join(f"; {clause}" for clause in clauses)
+
+
+def _ends(ratios: Sequence[_Ratio]) -> tuple[list[float], list[float]]:
+    """The lower and the upper ends of the intervals that are known."""
+    ends = [(low, high) for _, _, low, high in ratios if low is not None and high is not None]
+    return [low for low, _ in ends], [high for _, high in ends]
+
+
+def _doubt(low: float | None, high: float | None) -> str:
+    """Why an interval of a ratio does not show that an algorithm is faster."""
+    if low is None or high is None:
+        return f"{CANNOT_TELL} {{where}}: too few iterations for an interval"
+    if (low, high) == UNKNOWN:
+        return f"{CANNOT_TELL} {{where}}: other programs took cores"
+    if _tells_nothing(low, high):
+        return f"{CANNOT_TELL} {{where}}: the interval is too wide{{within}}"
+    return "{where} it may be no faster{within}"
 
 
 def server_and_ring(rows: Sequence[Measurement]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from busbar.counters import MUCH, SHORTEST_S, taken
 from busbar.units import agreeing, format_count, format_part, format_size
-from reports.analysis.winners import is_disturbed, mostly_disturbed, tells_others
+from reports.analysis.winners import LAUNCHES, is_disturbed, mostly_disturbed, tells_others
 from reports.records.cores import crowding, marked
 from reports.records.measurement import Measurement, is_emulated, launch_of
 from reports.records.metrics import TESTS, named
@@ -38,6 +38,7 @@ ABOVE_IN_SHORT = {
 # Options as a record has them: it may come from anywhere, and its command is meant for a shell.
 _OPTIONS = re.compile(r"-[\w ,.:=+%-]{1,1000}", re.ASCII)
 _MOST = 1000  # rows that are tested: enough to judge a run, and half a second of work
+_ORDER = ("--order", "--launches", "--seed")
 _FEW = f"have fewer than {FEWEST} iterations: no interval is known"
 _VARY = f"vary by more than {100 * MOST_CV:.0f} % (cv) from iteration to iteration"
 _MATTERS = 0.05  # of a median: above the 2 % that measuring aims at, and above day-to-day changes
@@ -138,20 +139,17 @@ def _long_enough(rows: Sequence[Measurement]) -> str:
 
 
 def too_disturbed(rows: Sequence[Measurement]) -> str:
-    """Why to repeat a run before its figures are used, with the command; empty if it is well.
+    """Why to repeat a run before its figures are used; empty if it is well.
 
     It is to be repeated if other programs used much of the cores during more than half of the rows.
+    The command to do so follows a line break.
     """
     timed = [r for r in rows if r.time_s is not None]
     if not mostly_disturbed(timed):
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
-    compares = use_of(timed) == _TO_COMPARE and timed[0].step is None
-    replaced = ("--order", "--launches", "--seed") if compares else ("--wait-quiet",)
-    command = command_of(timed, without=replaced)
-    how = f": {command}" if command else " while nothing else runs"
-    if command and timed[0].step is None:
-        how += f" --launches {_LAUNCHES}" if compares else " --wait-quiet 10m"
+    command = _again(timed)
+    how = f":\n{command}" if command else " while nothing else runs"
     return (
         f"too disturbed to {use_of(timed)}: {taken(max(shares))} in {len(shares)} of"
         f" {_long_enough(timed)}, which may have moved all iterations of a row, so the"
@@ -160,7 +158,22 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
 
 
 _TO_COMPARE = "compare algorithms"
-_LAUNCHES = 3  # the fewest whose interval is of use
+
+
+def _again(timed: Sequence[Measurement]) -> str:
+    """The command that repeats a disturbed run once other programs have ended; see `command_of`.
+
+    Where such a wait was in vain and algorithms are compared, in several launches, whose interval
+    covers what other programs do.
+    """
+    if timed[0].step is not None:
+        return command_of(timed)
+    waited = any(" --wait-quiet " in f" {r.run.environment.get('options', '')} " for r in timed)
+    if waited and use_of(timed) == _TO_COMPARE:
+        command, more = command_of(timed, without=_ORDER), f" --launches {LAUNCHES}"
+    else:
+        command, more = command_of(timed, without=("--wait-quiet",)), " --wait-quiet 10m"
+    return command and command + more
 
 
 def use_of(rows: Sequence[Measurement]) -> str:

@@ -554,9 +554,13 @@ def compare_runs(
     joined, lost, added = join(base, new, ignore)
     for difference in unlike:
         note(f"differs: {difference}")
-    names = [(one.base.algorithm, one.new.algorithm) for one in joined]
-    if any("" in {a, b} and a != b for a, b in names):
-        note("rows without an algorithm are compared with the library's")
+    for name, other in (("base", "new"), ("new", "base")):
+        nameless = [one for one in joined if not getattr(one, name).algorithm]
+        if count := sum(bool(getattr(one, other).algorithm) for one in nameless):
+            note(
+                f"{name.upper()} names no algorithm in {format_count(count, 'row')}: compared as"
+                " the library's"
+            )
     for rows, name in ((lost, "BASE"), (added, "NEW")):
         if rows:
             note(f"{format_count(len(rows), 'row')} {agreeing(len(rows), 'are')} only in {name}")

@@ -57,6 +57,10 @@ class Winner:
         return not self.row.busbw_bytes_per_s or (self.row.size or 0) < LATENCY_BOUND
 
 
+#: Launches that are advised where a run had one.
+LAUNCHES = 7
+#: The interval of a ratio of single launches that other programs may have changed.
+UNKNOWN = (0.0, inf)
 Cells = dict[tuple[int, int], Winner]
 """Winners by size and number of ranks."""
 
@@ -191,7 +195,7 @@ def time_ratio(
     doubt = any(is_disturbed(r, OTHERS if unknown else MUCH) for r in rows)
     doubt |= unknown and not all(map(tells_others, rows))
     if max(map(len, times)) == 1 and doubt:
-        return ratio, 0.0, inf
+        return ratio, *UNKNOWN
     return ratio, *ratio_bounds(times[0], times[1], within_launches(faster, slower))
 
 

@@ -16,6 +16,7 @@ from busbar.completion import run_files
 from busbar.errors import ReportError
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.tables import new_table
+from busbar.terminal import wrap_line
 from busbar.units import agreeing, format_change, format_count
 from reports.commands.output import (
     ExpectOptions,
@@ -216,7 +217,7 @@ def _print(
         print_table(terminal, shown)
     asides = (remedy, resolution, clocks, unjudged)
     for text in filter(None, (tell(comparisons) for tell in asides)):
-        terminal.print(text, markup=False, highlight=False)
+        print("\n".join(wrap_line(text, terminal.width, 0)))
     print_rules(terminal, rules, rows, options)
     print(f"NEW against BASE: {counts_of(comparisons)}{_largest(comparisons)}")
 

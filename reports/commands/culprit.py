@@ -24,6 +24,7 @@ from reports.commands.output import (
     print_table,
     read_all,
 )
+from reports.readers.qualified import is_qualified, its_verdicts
 from reports.readers.reading import read_each
 from reports.records.measurement import grouped
 
@@ -59,9 +60,10 @@ class CulpritCommand(RunOptions, Command):
         rows = [row for one in readings for row in one.rows]
         matrices = [pairs for path in self.matrix for pairs in read_pairs(path)]
         if not matrices and not any(r.per_rank_s for r in rows):
-            raise ReportError(
-                "no times of single ranks: measure with --per-rank, or give --matrix FILE"
-            )
+            remedy = "measure with --per-rank, or give --matrix FILE"
+            for path in filter(is_qualified, self.files):
+                remedy = f"{path}: {its_verdicts(path)}"
+            raise ReportError(f"no times of single ranks: {remedy}")
         result = culprits(rows, matrices, margin)
         _print(result.suspects)
         if not result.suspects:
@@ -105,7 +107,7 @@ class OutliersCommand(RunOptions, Command):
         margin = parse_share(self.margin)
         check_ranks(self.ranks)
         files = read_each(self.files, self.ranks)
-        print_notes(files.paths, files.readings)
+        print_notes(files.paths, files.readings, failed=broken_runs(files.readings))
         paths, readings, errors = files.having_rows()
         unread = list(map(str, errors))  # of many hosts' logs each is one more finding
         result = outliers([one.rows for one in readings], margin)

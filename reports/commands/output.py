@@ -97,12 +97,18 @@ def check_ranks(ranks: int | None) -> None:
         raise ReportError(f"--ranks {ranks}: at least 1")
 
 
-def print_notes(paths: Sequence[Path], readings: Sequence[Reading], quiet: bool = False) -> None:
+def print_notes(
+    paths: Sequence[Path],
+    readings: Sequence[Reading],
+    quiet: bool = False,
+    failed: Sequence[Note] = (),
+) -> None:
     """Print the notes of files on stderr, see `read_all`.
 
-    ``quiet``: without those on what was inferred.
+    ``quiet``: without those on what was inferred. ``failed``: notes that the command prints itself.
     """
     notes = [n for reading in readings for n in reading.notes if not (quiet and n.inferred)]
+    notes = [one for one in notes if one not in failed]
     notes += [
         Note(str(path), 0, "does not say how many ranks there were; --ranks N gives busbw")
         for path, reading in zip(paths, readings, strict=True)
@@ -214,6 +220,12 @@ def broken_runs(readings: Sequence[Reading]) -> list[Note]:
     return [first for first, *_ in grouped(broken, lambda one: one.source).values()]
 
 
+def failed_runs(readings: Sequence[Reading]) -> list[Note]:
+    """`broken_runs` without those that were told to stop early, which is no failure."""
+    asked_for = tuple(f"{ENDED_EARLY}: {reason}" for reason in (BY_SIGNAL, TOTAL_OVER))
+    return [one for one in broken_runs(readings) if not one.text.startswith(asked_for)]
+
+
 def print_failures(
     paths: Sequence[Path], readings: Sequence[Reading], out: TextIO | None = None
 ) -> int:
@@ -226,9 +238,7 @@ def print_failures(
         if count:
             text = f"FAILED {path}: wrong elements in {format_count(count, 'row')}"
             print(make_printable(text), file=out)
-    asked_for = tuple(f"{ENDED_EARLY}: {reason}" for reason in (BY_SIGNAL, TOTAL_OVER))
-    failed = [one for one in broken_runs(readings) if not one.text.startswith(asked_for)]
-    return _print_failed(failed, out) | int(any(wrong))
+    return _print_failed(failed_runs(readings), out) | int(any(wrong))
 
 
 def print_broken(readings: Sequence[Reading], out: TextIO | None = None) -> int:

@@ -24,6 +24,7 @@ from reports.commands.output import (
     console,
     expect,
     expectations_document,
+    failed_runs,
     note,
     print_failures,
     print_notes,
@@ -32,7 +33,7 @@ from reports.commands.output import (
     read_noting,
     wanted,
 )
-from reports.readers.qualified import is_qualified
+from reports.readers.qualified import is_qualified, its_verdicts
 from reports.readers.reading import ReadFiles, read_each
 from reports.records.measurement import Measurement, Note, Reading
 
@@ -75,11 +76,9 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             note(str(one))
         if not files.readings:
             raise files.errors[-1]
-        print_notes(files.paths, files.readings, self.quiet)
+        print_notes(files.paths, files.readings, self.quiet, failed_runs(files.readings))
         for path in filter(is_qualified, files.paths):
-            note(
-                f"{path}: launches of busbar qualify; its verdicts: busbar qualify --resume {path}"
-            )
+            note(f"{path}: {its_verdicts(path)}")
         return files.having_rows()
 
     def _document(self) -> int:
@@ -110,7 +109,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         return max(unread, print_failures(paths, readings, sys.stderr))
 
     def _tables(self) -> int:
-        from reports.analysis.answer import best_figure
+        from reports.analysis.answer import best_figure, one_launch
         from reports.analysis.cautions import warnings_of
         from reports.analysis.launches import over_launches
         from reports.analysis.quality import checklist
@@ -151,7 +150,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
                     f"{path}: {len(every)} rows, shown as {len(shown)}: iterations of the same"
                     " together"
                 )
-            for warning in warnings_of(together):
+            for warning in filter(None, [*warnings_of(together), one_launch(together)]):
                 note(f"{path}: {warning}")
         if not self.quiet:
             print_rules(terminal, checklist(rows, limit=selection.limit), rows, self)

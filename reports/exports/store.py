@@ -297,6 +297,12 @@ def check_target(target: str) -> None:
         check(Path(target))
 
 
+def launches_in(target: str) -> int:
+    """How many files of records the value of ``--out`` has if it is a run directory; else 0."""
+    stem, ending = RECORDS.split(".")
+    return len(list(Path(target).glob(f"{stem}*.{ending}"))) if _is_folder(target) else 0
+
+
 def _is_folder(target: str) -> bool:
     return target.endswith("/") or Path(target).is_dir()
 

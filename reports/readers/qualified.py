@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 import msgspec
 from msgspec import Struct
@@ -43,6 +44,11 @@ class Qualified(Struct, frozen=True):
 def is_qualified(path: Path) -> bool:
     """True if a folder is the run directory of a finished campaign."""
     return (path / FILE).is_file()
+
+
+def its_verdicts(path: Path) -> str:
+    """What the run directory of a campaign is, and the command that prints its verdicts."""
+    return f"launches of busbar qualify; its verdicts: busbar qualify --resume {quote(str(path))}"
 
 
 def read_verdicts(path: Path) -> Qualified:

@@ -19,7 +19,7 @@ from busbar.arguments import program
 from busbar.errors import ReportError
 from busbar.files import decoded
 from busbar.status import EARLY
-from busbar.units import format_count
+from busbar.units import agreeing, format_count
 from reports.readers import (
     codec,
     json_logs,
@@ -165,7 +165,7 @@ _TIMES = tuple(name for name in of_kind("real") if name.endswith("_s") and name 
 _HEAD = 200
 # Endings of texts that quote logs, and the note on rows from them.
 _PROSE = (".md", ".rst", ".html", ".ipynb", ".tex")
-_QUOTED = "rows are taken from a text, which may quote only a part of a run"
+_QUOTED = "taken from a text, which may quote only a part of a run"
 #: The note on a text that ends inside a row.
 CUT = "the text ends here without a line end: the run was cut"
 #: Most characters of a log or of a JSON document; longer ones would take minutes and gigabytes.
@@ -210,7 +210,9 @@ def _file(path: Path) -> Reading:
     else:
         reading = parse(decoded(data), str(path))
     if reading.rows and path.suffix.lower() in _PROSE:
-        reading = Reading(reading.rows, [*reading.notes, Note(str(path), 0, _QUOTED)])
+        count = len(reading.rows)
+        quoted = f"{format_count(count, 'row')} {agreeing(count, 'are')} {_QUOTED}"
+        reading = Reading(reading.rows, [*reading.notes, Note(str(path), 0, quoted)])
     if not note:
         return reading
     return Reading(reading.rows, [*reading.notes, Note(str(path), 0, note, broken=True)])

@@ -177,9 +177,9 @@ def _looks(rows: Sequence[Comparison], word: str) -> str:
 
 
 def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") -> str:
-    """Advice, with commands, to measure more launches; empty if every row has a verdict.
+    """Advice to measure more launches; empty if every row has a verdict.
 
-    ``by``: how to compare the files that they write.
+    ``by``: how to compare the files that they write. The command to launch follows a line break.
     """
     untold = [c for c in comparisons if c.word == CANNOT_TELL]
     if not untold:
@@ -187,13 +187,13 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
     rows = [c.row.new for c in comparisons]
     command = command_of(rows, without=("--launches",))
     fewest = min(len(side) for c in untold for side in c.row.sides)
-    once = command and f" ({command} --launches {_LAUNCHES if fewest < _LAUNCHES else 2 * fewest})"
+    once = command and f":\n{command} --launches {_LAUNCHES if fewest < _LAUNCHES else 2 * fewest}"
     why = "What differs from launch to launch is in no iteration of one: launch both several times"
     if fewest > 1:
         why = "So few launches do not tell a difference from chance: launch both more often"
     if command and rows[0].step is not None:  # which has no launches of its own
-        once = f" ({command}; each with --out FILE of its own)"
-    return f"{why}{once} and compare {by}, or have them take turns: busbar ab -- A -- B"
+        once = f"; each with --out FILE of its own:\n{command}"
+    return f"{why} and compare {by}, or have them take turns (busbar ab){once}"
 
 
 def resolution(comparisons: Sequence[Comparison]) -> str:

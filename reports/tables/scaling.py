@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from math import inf
-from textwrap import wrap
 
 from msgspec.structs import replace
 
 from busbar.errors import ReportError
 from busbar.tables import Column, RenderedTable, render_lines, render_rich, split_columns
+from busbar.terminal import wrap_line
 from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
     alone,
@@ -23,6 +23,7 @@ from reports.analysis.answer import (
     conclusions,
     counts,
     crossovers,
+    one_launch,
     sentence,
     server_and_ring,
     stretch_table,
@@ -144,13 +145,13 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
 
     def wrapped(texts: Iterable[str]) -> list[str]:
         kept = (text for text in texts if not (disturbed and text.startswith(CANNOT_TELL)))
-        return [line for text in kept for line in wrap(text, width, subsequent_indent=_GAP)]
+        return [line for text in kept for line in wrap_line(text, width, len(_GAP))]
 
     for what, ranges in every.items():
-        lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
+        lines += [""] * bool(lines) + wrap_line(f"the fastest of {what}, by size", width, 0)
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
-            lines += wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP)
+            lines += wrap_line(f"crossovers: {changes}", width, len(_GAP))
         lines += wrapped([*([] if disturbed else unsure(ranges)), sentence(ranges)])
     return lines + wrapped([*server_and_ring(rows), *fastest_samples(rows)])
 
@@ -163,7 +164,7 @@ def foreword(rows: Sequence[Measurement], width: int) -> list[str]:
     from reports.analysis.cautions import too_disturbed  # not before the first row
 
     text = alone(rows) or too_disturbed(rows)
-    return wrap(text, width, subsequent_indent=_GAP, break_on_hyphens=False)
+    return wrap_line(text, width, len(_GAP))
 
 
 def best_lines(
@@ -175,28 +176,31 @@ def best_lines(
     """
     lines = foreword(rows, width) if answer or alone(rows) else []
     for what, each in answer.items():
-        lines += [""] * bool(lines) + wrap(f"the fastest of {what}, at each size", width)
+        lines += [""] * bool(lines) + wrap_line(f"the fastest of {what}, at each size", width, 0)
         lines += _ranges(each, width)
         if _KEY not in lines and not all(one.sure for one in each):
             lines.append(_KEY)
     if not lines and (per_sample := fastest_samples(rows)):
         for text in (_STEPS, *per_sample):
-            lines += wrap(text, width, subsequent_indent=_GAP)
+            lines += wrap_line(text, width, len(_GAP))
     return lines or ["no answer: at no size were several algorithms measured"]
 
 
 def conclusion_lines(rows: Sequence[Measurement], width: int) -> list[str]:
     """`conclusions` as lines, at most ``width`` wide unless names are longer."""
-    return [
-        line for text in conclusions(rows) for line in wrap(text, width, subsequent_indent=_GAP)
-    ]
+    return [line for text in conclusions(rows) for line in wrap_line(text, width, len(_GAP))]
 
 
 def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
     """`disturbance` as lines, at most ``width`` wide; none if nothing disturbed the rows."""
     from reports.analysis.cautions import disturbance  # not before the first row
 
-    return wrap(disturbance(rows), width, subsequent_indent=_GAP)
+    return wrap_line(disturbance(rows), width, len(_GAP))
+
+
+def caution_lines(rows: Sequence[Measurement], width: int) -> list[str]:
+    """What an answer rests on, as lines: `disturbance_lines`, and whether it is of one launch."""
+    return [*disturbance_lines(rows, width), *wrap_line(one_launch(rows), width, len(_GAP))]
 
 
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:
@@ -234,9 +238,11 @@ def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
     crowded = {r.ranks: r.ranks_per_core for r in rows if r.ranks and r.oversubscribed}
     return [
         [
-            *wrap(f"the fastest of {thing}, by size and ranks", width),
-            *wrap(f"{_figure(cells)}, and how many times as long the next takes (95 %)", width),
-            *wrap(_KEY + _shared(crowded), width),
+            *wrap_line(f"the fastest of {thing}, by size and ranks", width, 0),
+            *wrap_line(
+                f"{_figure(cells)}, and how many times as long the next takes (95 %)", width, 0
+            ),
+            *wrap_line(_KEY + _shared(crowded), width, 0),
             *_drawn(cells, {n: format_count(n, "rank") for n in counts(cells)}, width),
         ]
         for thing, cells in winners(rows).items()

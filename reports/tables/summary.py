@@ -26,7 +26,7 @@ from reports.statistics.quantities import (
     limit_text,
     of_limit,
 )
-from reports.tables.scaling import answer, disturbance_lines, foreword
+from reports.tables.scaling import answer, caution_lines, foreword
 
 _SIZE = 10
 
@@ -187,7 +187,7 @@ def summary(rows: Sequence[Measurement], statistic: str = "median", width: int =
     if text and statistic == "mean":
         text = [*wrap(_MEANS, room), *text]
     text = text or foreword(rows, room)
-    text += disturbance_lines(rows, room)
+    text += caution_lines(rows, room)
     lines += ["", *text] if text else []
     return [f"{_COMMENT}{line}".rstrip() for line in lines]
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from bench.links.measure import Measured, PairOptions, as_topology
 from reports.analysis.outliers import outliers
 from reports.readers.reading import read
-from tests.reports.runs import allreduce, changed, cli, saved, timed
+from tests.reports.runs import allreduce, changed, cli, noisy, saved, timed
 from tests.reports.slowness import HOP, MIXED, played
 from topology.model.device import Fact
 from topology.model.measured import Estimate, RankPlace
@@ -72,6 +72,15 @@ def test_both_kinds_of_evidence_meet(tmp_path: Path) -> None:
         assert told in " ".join(out.split())
     cli("culprit", run_, "--fail", status=1)
     cli("culprit", "--matrix", matrix, "--fail", status=1)
+
+
+def test_a_campaign_has_a_command_of_its_own(tmp_path: Path) -> None:
+    """Rule: a run directory of qualify has no times of ranks; its verdicts have a command."""
+    saved(tmp_path / "records.jsonl", noisy(1))
+    assert "measure with --per-rank" in cli("culprit", tmp_path, status=2).err
+    (tmp_path / "verdicts.json").touch()
+    said = cli("culprit", tmp_path, status=2).err
+    assert said.endswith(f"its verdicts: busbar qualify --resume {tmp_path}\n")
 
 
 def test_a_failed_run_fails_the_gate(tmp_path: Path) -> None:

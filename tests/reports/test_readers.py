@@ -158,12 +158,13 @@ def test_the_frame_has_the_documented_columns(tmp_path: Path) -> None:
 
 
 def test_rows_quoted_in_a_text_are_said_to_be(tmp_path: Path) -> None:
-    """Rule: rows that a page quotes are shown with a note; a log's are shown without it."""
+    """Rule: rows that a page quotes are shown with a note, which counts them; a log's are not."""
     for name, count in (("page.md", 1), ("run.log", 0)):
         path = tmp_path / name
         path.write_text(OSU)
         reading = read(path)
-        assert reading.rows and sum("taken from a text" in n.text for n in reading.notes) == count
+        rows = f"{len(reading.rows)} rows are taken from a text"
+        assert reading.rows and sum(rows in n.text for n in reading.notes) == count
 
 
 def test_ranks_can_be_given(tmp_path: Path) -> None:

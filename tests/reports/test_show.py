@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -168,9 +169,23 @@ def test_files_with_rates_alone_have_a_best_figure(tmp_path: Path) -> None:
 def test_a_campaign_of_qualify_names_the_command_of_its_verdicts(tmp_path: Path) -> None:
     """Rule: its run directory has rates to show; the verdicts are printed by another command."""
     saved(tmp_path / "records.jsonl", noisy(1))
-    assert "qualify" not in cli("show", tmp_path).err
+    assert "busbar qualify" not in cli("show", tmp_path).err
     (tmp_path / "verdicts.json").touch()
     assert f"its verdicts: busbar qualify --resume {tmp_path}\n" in cli("show", tmp_path).err
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("-q",), ("--format", "json"), ("--expect", "time > 0 s")], ids=" ".join
+)
+def test_a_file_that_cannot_be_read_is_named_once(tmp_path: Path, words: Sequence[str]) -> None:
+    """Rule: of a folder, each file without rows is one line, on one of both streams."""
+    saved(tmp_path / "a.jsonl", noisy(1))
+    for name in ("b.jsonl", "c.jsonl"):
+        (tmp_path / name).write_text("hello\n")
+    shown = cli("show", tmp_path, *words, status=1)
+    for name in ("b.jsonl", "c.jsonl"):
+        assert (shown.out + shown.err).count(f"FAILED {tmp_path / name}: no row of") == 1
+        assert (shown.out + shown.err).count(str(tmp_path / name)) == 1
 
 
 @pytest.mark.parametrize(("share", "explained"), [(0.98, False), (1.015, True), (1.2, False)])

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from bench.api.measured import MeasuredRows
 from bench.cluster.launchers import variables
 from bench.run.environment import allowed
+from bench.run.recorder import closing, closing_sentences
 from busbar.errors import ReportError
 from reports.analysis.answer import (
     answers,
@@ -24,7 +25,7 @@ from reports.analysis.answer import (
     server_and_ring,
     stretch_table,
 )
-from reports.analysis.cautions import command_of, disturbance
+from reports.analysis.cautions import command_of, disturbance, too_disturbed
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, mostly_disturbed, stretches, winners
 from reports.page.answer_part import answer_part, lead
@@ -315,7 +316,7 @@ def test_a_size_without_an_interval_makes_no_sure_sentence() -> None:
     said = answer(_rows(*short, *long), 1000)[-1]
     assert re.fullmatch(
         r"ring was \S+ times as fast as library at 2K \(8.* to 9.*\);"
-        r" at 1K it may be no faster",
+        r" cannot tell at 1K: too few iterations for an interval",
         said,
     ), said
     assert answer(_rows(*short), 1000)[-1] == "ring may be no faster than library at 1K"
@@ -330,13 +331,15 @@ def test_a_disturbed_run_says_first_that_it_is_to_be_repeated() -> None:
     every = _rows(
         *(_result(name, 2, 1024 * n, _spread(t), **known) for n in (1, 2) for name, t in _PAIR)
     )
-    said = " ".join(line.strip() for line in answer(every, 78)[:5])
+    lines = [line.strip() for line in answer(every, 78)[:5]]
+    said = " ".join(lines)
     assert said.startswith(
         "too disturbed to compare algorithms: other programs took up to 91 % of all cores in 4 of 4"
         " rows, which may have moved all iterations of a row, so the interval of one launch does"
         " not show it; repeat the run: busbar allreduce --ranks 2 -A ring,tree -b 1K -e 2K"
-        " --placement out --launches 3"
+        " --placement out --wait-quiet 10m"
     ), said
+    assert sum(line.startswith("busbar ") for line in lines) == 1  # to be copied
     assert conclusions(every)[0].startswith("too disturbed") and disturbance(every) == ""
     assert "too disturbed" in lead(every) and "Too disturbed" in answer_part(every)
     assert markdown(every).startswith("too disturbed")
@@ -344,6 +347,62 @@ def test_a_disturbed_run_says_first_that_it_is_to_be_repeated() -> None:
     for scale, first in ((10, "the fastest of"), (1, "too disturbed")):
         others = (_result(name, 2, 4096, _spread(scale * t)) for name, t in _PAIR * 4)
         assert answer([*every, *_rows(*others)], 78)[0].startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("options", "names", "words"),
+    [
+        ("-b 1K", "ring,tree", "-b 1K --wait-quiet 10m"),
+        ("-b 1K --order size", "ring,tree", "-b 1K --order size --wait-quiet 10m"),
+        ("-b 1K --wait-quiet 5", "ring,tree", "-b 1K --wait-quiet 5 --launches 7"),
+        ("-b 1K --order size --wait-quiet 5m", "ring,tree", "-b 1K --wait-quiet 5m --launches 7"),
+        ("-b 1K --wait-quiet 5", "ring", "-b 1K --wait-quiet 10m"),
+    ],
+)
+def test_a_disturbed_run_waits_first(options: str, names: str, words: str) -> None:
+    """Rule: the remedy for other programs is to wait until they have ended.
+
+    Where that was in vain, several launches cover them; a single algorithm has nothing to compare.
+    """
+    known = {"environment": {"options": options}, "noise": Noise(others=(0.91,))}
+    every = _rows(*(_result(name, 2, 1024, _spread(1e-3), **known) for name in names.split(",")))
+    assert too_disturbed(every).splitlines()[1] == f"busbar allreduce --ranks 2 {words}"
+
+
+def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
+    """Rule: one line, of 80 columns at most, says that intervals are of one launch, and the remedy.
+
+    It is below a run's whole answer and below its sentences alone, and among `show`'s warnings; not
+    of several launches, or where no interval tells anything.
+    """
+
+    def rows(number: int = 0, times: int = 30, **more: Any) -> list[Measurement]:
+        place = {"launch": {"number": number, "of": 2, "seed": 1}} if number else {}
+        return _rows(
+            *(
+                _result(name, 2, size, _spread(t, number)[:times], environment=place, **more)
+                for name, t in _PAIR
+                for size in (1024, 4096)
+            )
+        )
+
+    for report in (closing, closing_sentences):
+        lines = report(rows(), "median")
+        told = [line for line in lines if "--launches 7" in line]
+        assert told == lines[-1:] and "one launch" in told[0] and len(told[0]) <= 80
+        for other in (
+            [*rows(1), *rows(2)],
+            over_launches([*rows(1), *rows(2)]),
+            [*rows(), *rows()],
+            rows(times=3),
+            rows(noise=Noise(others=(0.91,))),
+            [row for row in rows() if row.algorithm == "ring"],
+        ):
+            assert "--launches" not in "".join(report(other, "median"))
+    shown = cli("show", saved(tmp_path / "one.jsonl", rows()))
+    assert shown.err.count(told[0].removeprefix("# ")) == 1 and "--launches" not in shown.out
+    several = saved(tmp_path / "two.jsonl", [*rows(1), *rows(2)])
+    assert "--launches" not in cli("show", several).err
 
 
 def test_nothing_firm_follows_a_disturbed_run() -> None:
@@ -472,7 +531,7 @@ def test_a_size_that_cannot_tell_leaves_the_others_their_answer() -> None:
     """Rule: one size of wide scatter hides neither the ratio at most sizes nor its own doubt."""
     wide = [(1e-6, 1e-4)[n % 2] for n in range(40)]
     rows = [
-        _result(name, 2, size, (time, 1.01 * time) * 20)
+        _result(name, 2, size, (time, 1.01 * time) * 20, noise=Noise(others=(0.0,)))
         for size in (1024, 2048, 4096)
         for name, time in (("ring", 1e-5), ("library", 4e-5))
     ]
@@ -480,9 +539,23 @@ def test_a_size_that_cannot_tell_leaves_the_others_their_answer() -> None:
     lines = answer(_rows(*rows), 1000)
     assert re.fullmatch(
         r"ring was 4\.0\d times as fast as library at 1K, 2K, 4K"
-        r" \(3\.\d+ to 4\.\d+\); at 8K it may be no faster",
+        r" \(3\.\d+ to 4\.\d+\);"
+        r" cannot tell at 8K: the interval is too wide \(0\.011 or more\)",
         lines[-1],
     ), lines
+    # The others' ratio comes first, and the reason is that of the size.
+    programs = {"environment": {"busbar": "0.1"}, "noise": Noise(others=(0.6,))}
+    for size, pair, more, why in (
+        (16384, (1e-5, 1.1e-5), programs, "cannot tell at 16K: other programs took cores"),
+        (16384, (1e-5, 1e-5), {}, r"at 16K it may be no faster \(0\.9\d? to 1\.\d+\)"),
+    ):
+        calm = rows[:6]
+        calm += [
+            _result(name, 2, size, (time, 1.01 * time) * 20, **more)
+            for name, time in zip(("ring", "library"), pair, strict=True)
+        ]
+        said = answer(_rows(*calm), 1000)[-1]
+        assert re.fullmatch(rf"ring was 4\.0\d times .* at 1K, 2K, 4K \(.*\); {why}", said), said
     told = r"1K - 8K +~ring .* 3\.9\d?-4\.\d+x library at 1K, 2K, 4K"
     assert re.search(told, "\n".join(lines)), lines
 
@@ -689,7 +762,9 @@ def test_a_range_has_the_figures_of_its_algorithm(
         sizes = [int(size) << 20 for size in re.findall(r"(\d+)M", ends)]
         doubted = [s for s in certain if min(sizes) <= s <= max(sizes)]
         assert not doubted, (name, other, said)
-    cannot_tell = r"(?:; at|which was the fastest at) ((?:\d+M(?:, )?)+)(?: it may be no faster|$)"
+    cannot_tell = (
+        r"(?:; at|cannot tell at|which was the fastest at) ((?:\d+M(?:, )?)+)(?: it may be|:|$)"
+    )
     for doubts in re.findall(cannot_tell, said, re.M):
         assert not {int(size) << 20 for size in re.findall(r"(\d+)M", doubts)} & certain.keys()
     for name, sizes in re.findall(r"(?:the fastest was|,) (\w+) at ((?:\d+M(?:, )?)+)", said):

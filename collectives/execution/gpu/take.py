@@ -180,7 +180,8 @@ def visible() -> tuple[Any, int]:
         if driver_here():
             raise
         raise Unavailable(
-            f"no NVIDIA driver here (no {_SIGNS[0]}); {error}; --ranks N alone measures the host"
+            f"no NVIDIA driver here (no {_SIGNS[0]}); {error}; without options for GPUs (-g,"
+            " --gpus, --transport nccl) the host is measured"
         ) from None
 
 

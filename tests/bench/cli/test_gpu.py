@@ -234,12 +234,16 @@ def test_a_dry_run_says_that_the_gpu_is_missing(here: Here, flags: str) -> None:
 
 
 def test_no_cupy_is_one_line_and_status_3() -> None:
-    """Rule: --transport nccl without CuPy, or without a driver, under no launcher: the same."""
+    """Rule: --transport nccl without CuPy, or without a driver, under no launcher: the same.
+
+    The remedy fits every way to start ranks.
+    """
     for more in ((), ("--threads", "2")):
         status, out, err = in_process("allreduce", "--transport nccl", *more, *SMALL)
         assert (status, out) == (3, "") and err.count("\n") == 1 and err.startswith("busbar: ")
         if not take.driver_here():
             assert err.startswith("busbar: no NVIDIA driver here (no /dev/nvidiactl); ")
+            assert err.endswith("--transport nccl) the host is measured\n") and "--ranks" not in err
 
 
 @pytest.mark.parametrize(

@@ -312,11 +312,18 @@ def test_several_launches_add_to_one_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_other_files_is_no_run_directory(tmp_path: Path) -> None:
-    """Rule: an empty folder, or one with runs, takes a run; another one stays as it is."""
+    """Rule: an empty folder, or one with runs, takes a run; another one stays as it is.
+
+    A line says that a run is added to others, unless that was asked for.
+    """
     (tmp_path / "mine").mkdir()
-    for _ in range(2):
-        assert on_threads("allreduce", _ROW, "--out", str(tmp_path / "mine"))[0] == 0
-    assert len(read(tmp_path / "mine").rows) == 2
+    for more, launches in ((), ""), ((), "1 launch"), ((), "2 launches"), (("--append",), ""):
+        done = on_threads("allreduce", _ROW, "--out", f"{tmp_path}/mine/", *more)
+        assert done[0] == 0
+        told = [line for line in done[2].splitlines() if "has the records" in line]
+        said = f"{tmp_path}/mine/: has the records of {launches}, to which this run's are added"
+        assert told == [f"busbar: {said}"] * bool(launches)
+    assert len(read(tmp_path / "mine").rows) == 4
     status, out, err = on_threads("allreduce", _ROW, "--out", str(tmp_path))
     assert (status, out, err.count("\n")) == (2, "", 1) and "has files, and no run" in err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
