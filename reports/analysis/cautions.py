@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import TypeVar
 
 from busbar.counters import MUCH, SHORTEST_S, taken
@@ -97,11 +98,11 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
         )
     texts += in_brief(timed)
     # Logs may state a cv without raw times, as those of nccl-tests -I do.
-    stated = {r: r.cv for r in timed if not r.times_s and r.cv is not None}
-    vary = [r for r, cv in stated.items() if cv > MOST_CV]
+    stated = [(r.cv, r) for r in timed if not r.times_s and r.cv is not None]
+    vary = [one for one in stated if one[0] > MOST_CV]
     if vary:
-        worst = max(vary, key=stated.__getitem__)
-        how = f"; worst: {named(worst)}, cv {100 * stated[worst]:.3g} %"
+        cv, worst = max(vary, key=itemgetter(0))
+        how = f"; worst: {named(worst)}, cv {100 * cv:.3g} %"
         texts.append(format_part(len(vary), len(stated), "row", _VARY) + how)
     return texts
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from bench.run.recorder import closing, closing_sentences
@@ -21,7 +22,7 @@ from reports.records.measurement import Measurement, Noise, Placements
 from reports.statistics.quantities import relative_width
 from reports.statistics.stability import CRITICAL, dip, is_multimodal, two_groups, unstable
 from tests.conftest import thorough
-from tests.reports.runs import allreduce, cli, flat, saved, timed
+from tests.reports.runs import allreduce, cli, flat, rows, saved, timed
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 # Times as they are found: skewed, with heavy tails, rounded to a clock's ticks.
@@ -218,6 +219,15 @@ def test_reports_warn_in_the_sentences_that_end_a_run() -> None:
     assert found == in_brief(rows)
     head = "2 of 3 rows may be off by more than 5 %; raise -n or --budget (drift 2; worst: "
     assert found == [f"{head}allreduce c 1K out, the last third is 37.1 % slower than the first)"]
+
+
+def test_a_cv_that_a_log_states_warns_without_raw_times() -> None:
+    """Rule: rows with a cv and no raw times are counted, also Busbar's own, with the worst one."""
+    known = rows([allreduce(name, 2, 1024, timed([1e-5] * 9)) for name in "abc"])
+    stated = [replace(r, times_s=(), cv=cv) for r, cv in zip(known, (0.01, 0.3, 0.2), strict=True)]
+    (line,) = [line for line in warnings_of(stated) if "(cv)" in line]
+    assert line.startswith("2 of 3 rows vary by more than 10 % (cv)")
+    assert line.endswith("; worst: allreduce b 1K out, cv 30 %")
 
 
 def test_the_remedy_is_the_option_that_limited_the_rows() -> None:
