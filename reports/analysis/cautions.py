@@ -188,8 +188,8 @@ def command_of(rows: Sequence[Measurement], without: Sequence[str] = ()) -> str:
     if len(recorded) == 1 and _OPTIONS.fullmatch(options := recorded.pop()):
         name = "step" if first.step else _benchmark(first)
         ranks = ",".join(map(str, sorted({r.ranks for r in rows if r.ranks})))
-        threads = "--threads" in options.split()  # which has the number of ranks already
-        command = f"busbar {name} {'' if threads else f'--ranks {ranks} '}{options}"
+        counted = {"--threads", "--learners"} & set(options.split())  # these say how many ranks
+        command = f"busbar {name} {'' if counted else f'--ranks {ranks} '}{options}"
         return re.sub(rf" ({'|'.join(without)}) [^ ]+", "", command) if without else command
     if (step := first.step) is not None:
         updates = ",".join(dict.fromkeys(r.step.update for r in rows if r.step is not None))

@@ -422,6 +422,7 @@ def test_the_command_to_repeat_a_run_has_what_its_rows_say(
     [
         ({"options": "-n 20 --nonblocking"}, "busbar allreduce --ranks 2 -n 20 --nonblocking"),
         ({"options": "--threads 2 -n 20"}, "busbar allreduce --threads 2 -n 20"),
+        ({"options": "--learners 2 -n 20"}, "busbar allreduce --learners 2 -n 20"),
         ({"options": "-n 20; rm x"}, "busbar allreduce --ranks 2 -A ring -b 1K -e 1K"),
         ({"options": "$(x)"}, "busbar allreduce --ranks 2 -A ring -b 1K -e 1K"),
         ({"options": "-n 20", "variables": allowed(variables({}))}, ""),
@@ -432,6 +433,7 @@ def test_the_command_to_repeat_a_run_has_the_options_that_it_recorded(
 ) -> None:
     """Rule: options come from the record, unless a shell would read more than options in them.
 
+    An option that says how many ranks there are stands without `--ranks`, which it excludes.
     The command on emulated hosts is another one, and not named.
     """
     rows = _rows(_result("ring", 2, 1024, _spread(1e-5), environment=environment))
