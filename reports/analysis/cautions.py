@@ -281,12 +281,15 @@ def limiting(rows: Sequence[Measurement]) -> str:
     """The options that limited the iterations of rows, such as ``--budget`` or ``--budget or -n``.
 
     A run has ``-n``, or a budget and perhaps a total. Where that is not known, each may be meant.
+    A launch of ``busbar qualify`` has ``--repeats``.
     """
     limits = {option for row in rows for option in _limits(row)}
     return " or ".join(sorted(limits, reverse=True))
 
 
 def _limits(row: Measurement) -> Sequence[str]:
+    if "qualify" in row.run.environment:
+        return ["--repeats"]
     if row.stopped == "iterations":
         return ["-n"]
     if row.stopped not in ("budget", "precise"):

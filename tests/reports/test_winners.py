@@ -24,7 +24,7 @@ from reports.analysis.answer import (
     server_and_ring,
     stretch_table,
 )
-from reports.analysis.cautions import command_of, disturbance
+from reports.analysis.cautions import command_of, disturbance, limiting
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, mostly_disturbed, stretches, winners
 from reports.page.answer_part import answer_part, lead
@@ -415,6 +415,18 @@ def test_the_command_to_repeat_a_run_has_what_its_rows_say(
         "busbar step --ranks 2 --model toy --compute fixed:1 --update ring"
     )
     assert command_of(rows) == f"busbar allreduce --ranks 2 -A ring {words}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "option"),
+    [({"qualify": {"launch": 5, "stage": "pairs"}}, "--repeats"), ({}, "-n or --budget")],
+)
+def test_the_option_to_raise_is_one_of_the_command(
+    environment: Mapping[str, Any], option: str
+) -> None:
+    """Rule: launches of `busbar qualify`, which has neither -n nor a budget, name `--repeats`."""
+    rows = _rows(_result("ring", 2, 1024, _spread(1e-5), environment=environment))
+    assert limiting(rows) == option
 
 
 @pytest.mark.parametrize(
