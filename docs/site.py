@@ -12,6 +12,8 @@ from pymdownx.slugs import slugify
 
 _HOME = Path(__file__).parent.parent
 _NOTES = "benchmarks/results"
+_CODE = re.compile(r"(?<!<pre>)<code>([^<]*)</code>")
+_FLAG = re.compile(r"(?<!\S)--?\w[\w-]*")
 
 
 def on_config(config: MkDocsConfig) -> None:
@@ -35,3 +37,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown.replace("](../../docs/", "](../../")
     markdown = re.sub(r"\]\(\.\./benchmarks/", "](benchmarks/", markdown)
     return markdown.replace("](../README.md", "](index.md")
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Names of options stay on one line, where a browser would break them behind a hyphen."""
+    whole = r'<span style="white-space: nowrap">\g<0></span>'
+    return _CODE.sub(lambda code: f"<code>{_FLAG.sub(whole, code[1])}</code>", html)

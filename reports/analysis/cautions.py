@@ -202,8 +202,8 @@ def command_of(rows: Sequence[Measurement], without: Sequence[str] = ()) -> str:
     if len(recorded) == 1 and _OPTIONS.fullmatch(options := recorded.pop()):
         name = "step" if first.step else _benchmark(first)
         ranks = ",".join(map(str, sorted({r.ranks for r in rows if r.ranks})))
-        threads = "--threads" in options.split()  # which has the number of ranks already
-        command = f"busbar {name} {'' if threads else f'--ranks {ranks} '}{options}"
+        counted = {"--threads", "--learners"} & set(options.split())  # these say how many ranks
+        command = f"busbar {name} {'' if counted else f'--ranks {ranks} '}{options}"
         return re.sub(rf" ({'|'.join(without)}) [^ ]+", "", command) if without else command
     if (step := first.step) is not None:
         updates = ",".join(dict.fromkeys(r.step.update for r in rows if r.step is not None))
@@ -295,12 +295,15 @@ def limiting(rows: Sequence[Measurement]) -> str:
     """The options that limited the iterations of rows, such as ``--budget`` or ``--budget or -n``.
 
     A run has ``-n``, or a budget and perhaps a total. Where that is not known, each may be meant.
+    A launch of ``busbar qualify`` has ``--repeats``.
     """
     limits = {option for row in rows for option in _limits(row)}
     return " or ".join(sorted(limits, reverse=True))
 
 
 def _limits(row: Measurement) -> Sequence[str]:
+    if "qualify" in row.run.environment:
+        return ["--repeats"]
     if row.stopped == "iterations":
         return ["-n"]
     if row.stopped not in ("budget", "precise"):

@@ -25,7 +25,7 @@ from reports.analysis.answer import (
     server_and_ring,
     stretch_table,
 )
-from reports.analysis.cautions import command_of, disturbance, too_disturbed
+from reports.analysis.cautions import command_of, disturbance, limiting, too_disturbed
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, mostly_disturbed, stretches, winners
 from reports.page.answer_part import answer_part, lead
@@ -477,10 +477,23 @@ def test_the_command_to_repeat_a_run_has_what_its_rows_say(
 
 
 @pytest.mark.parametrize(
+    ("environment", "option"),
+    [({"qualify": {"launch": 5, "stage": "pairs"}}, "--repeats"), ({}, "-n or --budget")],
+)
+def test_the_option_to_raise_is_one_of_the_command(
+    environment: Mapping[str, Any], option: str
+) -> None:
+    """Rule: launches of `busbar qualify`, which has neither -n nor a budget, name `--repeats`."""
+    rows = _rows(_result("ring", 2, 1024, _spread(1e-5), environment=environment))
+    assert limiting(rows) == option
+
+
+@pytest.mark.parametrize(
     ("environment", "command"),
     [
         ({"options": "-n 20 --nonblocking"}, "busbar allreduce --ranks 2 -n 20 --nonblocking"),
         ({"options": "--threads 2 -n 20"}, "busbar allreduce --threads 2 -n 20"),
+        ({"options": "--learners 2 -n 20"}, "busbar allreduce --learners 2 -n 20"),
         ({"options": "-n 20; rm x"}, "busbar allreduce --ranks 2 -A ring -b 1K -e 1K"),
         ({"options": "$(x)"}, "busbar allreduce --ranks 2 -A ring -b 1K -e 1K"),
         ({"options": "-n 20", "variables": allowed(variables({}))}, ""),
@@ -491,6 +504,7 @@ def test_the_command_to_repeat_a_run_has_the_options_that_it_recorded(
 ) -> None:
     """Rule: options come from the record, unless a shell would read more than options in them.
 
+    An option that says how many ranks there are stands without `--ranks`, which it excludes.
     The command on emulated hosts is another one, and not named.
     """
     rows = _rows(_result("ring", 2, 1024, _spread(1e-5), environment=environment))
