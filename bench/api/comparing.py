@@ -15,7 +15,14 @@ from busbar.arguments import each
 from busbar.errors import Unsupported, rewording
 from reports.analysis.compare import Comparison, Ignored, Word, compare_runs, parse_ignored
 from reports.records.measurement import Measurement
-from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
+from reports.tables.comparison import (
+    clocks,
+    comparison_tables,
+    counts_of,
+    remedy,
+    resolution,
+    warnings_by_side,
+)
 from reports.tables.show import lines_of
 
 _WIDTH = 100
@@ -76,6 +83,7 @@ def compare(
     relative difference that counts. ``anyway``: compare different machines or mappings, too.
     ``ignore``: ``"algorithm"``, ``"transport"`` or both, to compare two algorithms or transports:
     ``compare(rows.filter(algorithm="ring"), rows.filter(algorithm="ps"), ignore="algorithm")``.
+    The text has the ``warnings`` of either side as well, such as that other programs disturbed it.
 
     Raises ReportError if they share no row, or differ in machine or mapping, and if a side has
     several values of what is ignored.
@@ -90,6 +98,7 @@ def compare(
         compared, *_ = compare_runs(left, right, noise, how, texts.append, settings)
     advice = in_keywords(remedy(compared, "with busbar.compare(base, new)"))
     texts += [advice, resolution(compared), clocks(compared)]
+    texts += warnings_by_side(left.warnings, right.warnings)
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
     lines += [line for text in texts for line in wrap(text, _WIDTH)]
     lines.append(f"NEW against BASE: {counts_of(compared)}")
@@ -118,7 +127,7 @@ def _part(one: object) -> MeasuredRows:
     if isinstance(one, (str, Path)):
         return load(one)
     if isinstance(one, (Measurement, MeasuredRows)):
-        return MeasuredRows([one] if isinstance(one, Measurement) else one)
+        return one if isinstance(one, MeasuredRows) else MeasuredRows([one])
     raise _not_rows(one)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -15,6 +15,7 @@ from math import nan
 from operator import attrgetter, index
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, get_args, overload
 
 from msgspec import structs
@@ -29,7 +30,7 @@ from busbar.units import format_count, format_rate, format_seconds, format_size,
 from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
 from reports.analysis.answer import answers, verdict
-from reports.analysis.cautions import warnings_of
+from reports.analysis.cautions import causes, disturbance, launch_disturbance, warnings_of
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
 from reports.analysis.winners import Winner, plain_name
@@ -44,7 +45,7 @@ from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT, TESTS
 from reports.records.table import COLUMNS, Coded, as_columns, distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
-from reports.tables.scaling import answer, best_lines, disturbance_lines
+from reports.tables.scaling import answer, best_lines
 from reports.tables.show import texts
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __init__(self, rows: Iterable[Measurement] = (), notes: Iterable[str] = ()) -> None:
         self.rows = tuple(_only_rows(rows))
+        # All rows of their launches, of which `filter` and slices choose some.
+        self._launches = self.rows
         self.notes = tuple(map(in_keywords, notes))
 
     @overload
@@ -95,10 +98,12 @@ class MeasuredRows(Sequence[Measurement]):
     def __add__(self, other: Iterable[Measurement]) -> MeasuredRows:
         """The rows of both, in this order; a launch that both have counts once."""
         more = other if isinstance(other, MeasuredRows) else MeasuredRows(other)
-        return MeasuredRows(
+        both = MeasuredRows(
             distinct((*self.rows, *more.rows)),
             dict.fromkeys((*self.notes, *more.notes)),
         )
+        both._launches = tuple(distinct((*self._launches, *more._launches)))
+        return both
 
     def __radd__(self, other: Iterable[Measurement] | int) -> MeasuredRows:
         """The rows of both, also for ``sum(...)`` without a start, which begins with 0."""
@@ -151,9 +156,14 @@ class MeasuredRows(Sequence[Measurement]):
         )
 
     def _part(self, rows: Iterable[Measurement]) -> MeasuredRows:
-        """Some of the rows. What the run printed is of all of it, and left out."""
+        """Some of the rows, with the notes, and what disturbed the launches of these rows."""
         chosen = tuple(rows)
-        return MeasuredRows(chosen, self.notes if chosen else ())
+        part = MeasuredRows(chosen, self.notes if chosen else ())
+        runs = {id(row.run): row.run for row in (*chosen, *self._launches)}
+        names = {key: launch_name(run) for key, run in runs.items()}
+        launches = {names[id(row.run)] for row in chosen}
+        part._launches = tuple(r for r in self._launches if names[id(r.run)] in launches)
+        return part
 
     @property
     def wrong(self) -> int:
@@ -167,10 +177,20 @@ class MeasuredRows(Sequence[Measurement]):
 
     @property
     def warnings(self) -> list[str]:
-        """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
+        """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise.
+
+        Of rows that `filter` or a slice chose also that other programs disturbed their launch.
+        """
         reasons = Counter(row.skipped for row in self.rows if row.skipped)
         skipped = [f"{format_count(n, 'row')} skipped: {why}" for why, n in reasons.items()]
-        return list(map(in_keywords, [*skipped, *warnings_of(self._together)]))
+        launch = [launch_disturbance(self._together, self._launches)]
+        warnings = [*skipped, *filter(None, launch), *warnings_of(self._together)]
+        return list(map(in_keywords, warnings))
+
+    def _disturbance(self, of_rows: Callable[[Sequence[Measurement]], str]) -> str:
+        """What disturbed the launches if the rows do not show it, else what ``of_rows`` says."""
+        launch = launch_disturbance(self._together, self._launches)
+        return in_keywords(launch or of_rows(self._together))
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:
@@ -186,7 +206,8 @@ class MeasuredRows(Sequence[Measurement]):
         ``arrival`` is the pattern of rows that have one, such as ``late:0``, without its delay.
         Training steps have ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s`` and
         ``samples_per_s`` as well.
-        ``attrs["units"]`` maps columns to units.
+        ``attrs["units"]`` maps columns to units; ``attrs["disturbance"]`` says what other programs
+        did in these launches, and is empty if they did little.
         """
         table = frame(self.rows)
         table["launch"] = Coded.of(launch_name(row.run) for row in self.rows).codes.tolist()
@@ -201,6 +222,7 @@ class MeasuredRows(Sequence[Measurement]):
         with_units(table)
         between = (name for name in table if name not in _FIRST + _LAST)
         ordered: DataFrame = table[[*_FIRST, *between, *_LAST]]
+        ordered.attrs["disturbance"] = self._disturbance(causes)
         return ordered
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -245,7 +267,7 @@ class MeasuredRows(Sequence[Measurement]):
         ranges = chain.from_iterable(by_size.values())
         lines = [_best(one.won[0], row) for one, row in zip(ranges, named, strict=True)]
         text = best_lines(self._together, by_size, _WIDTH)
-        text += disturbance_lines(self._together, _WIDTH)
+        text += wrap(self._disturbance(disturbance), _WIDTH, subsequent_indent="  ")
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 
     def figures(self, form: FigureForm = "svg") -> dict[str, bytes]:

@@ -230,6 +230,15 @@ def _least_seen_text(share: float) -> str:
     return f"{_FACTOR}{factor:.{0 if factor >= 10 else 1}f}"
 
 
+def warnings_by_side(base: Sequence[str], new: Sequence[str]) -> list[str]:
+    """The warnings about BASE and NEW, each with its side or ``BASE and NEW``."""
+    named = [("BASE", text) for text in base] + [("NEW", text) for text in new]
+    return [
+        f"{' and '.join(name for name, _ in whose)}: {warning}"
+        for warning, whose in grouped(named, lambda one: one[1]).items()
+    ]
+
+
 def clocks(comparisons: Sequence[Comparison]) -> str:
     """By how much core clocks of NEW differ from BASE's; empty below 1 %, or if not known."""
     changes = [b / a - 1 for c in comparisons if c.row.clocks for a, b in (c.row.clocks,)]

@@ -59,7 +59,7 @@ from collectives.schedule.passes import pipeline, reverse, then
 from collectives.schedule.schedule import Schedule, Step
 from reports.exports.formats import CsvLines
 from reports.readers.own_exports import to_parquet
-from reports.records.measurement import Window
+from reports.records.measurement import Noise, Window
 from tests.conftest import REPO, Mpi, Run, collectives_cli
 from tests.reports.runs import allreduce, changed, flat, records, timed, to_jsonl
 from topology.placement.pick import Objective
@@ -997,6 +997,41 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
         busbar.load(sides[0])
     with pytest.raises(Unsupported, match="noise is a share"):
         busbar.compare(*sides, noise="1%")  # type: ignore[arg-type]
+
+
+def test_a_disturbed_launch_stays_so_in_each_part_of_it(tmp_path: Path) -> None:
+    """Rule: rows that do not show other programs themselves have the warning of their launch.
+
+    It stays with every choice of them, in `best`, a DataFrame and the text of `compare`, and no row
+    of another launch has it.
+    """
+    pytest.importorskip("pandas")
+    short = allreduce("ring", 2, 1024, [1e-6, 2e-6] * 5)
+    quick = allreduce("ps", 2, 1024, [3e-6, 4e-6] * 5)
+    long = changed(allreduce("ps", 2, 1 << 20, [0.1, 0.2] * 5), noise=Noise(others=(0.1,)))
+    for name, made in {"busy": [short, quick, long], "quiet": [short, quick]}.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(to_jsonl(made))
+    busy, quiet = (busbar.load(tmp_path / f"{name}.jsonl") for name in ("busy", "quiet"))
+    first = (
+        "times may be disturbed: in the same launch other programs took up to 10 % of all cores in"
+        ' 1 of 1 row of 0.1 s or longer (try wait_quiet="10m")'
+    )
+    ring = busy.filter(algorithm="ring")
+    both = busbar.load(tmp_path / "busy.jsonl").filter(algorithm="ps", size=1024) + ring
+    for part in (ring, busy[:1], ring[:1], busy.filter(size=1024)[:2], both, both[1:]):
+        assert part.warnings[0] == first and part.frame().attrs["disturbance"] == first
+        assert first in str(part) and first in " ".join(str(part.best()).split())
+    itself = busy.filter(size="1M")
+    for rows in (itself, busy):
+        assert rows.frame().attrs["disturbance"] == rows.warnings[0]
+    assert "in the same launch" not in "".join([*busy.warnings, *itself.warnings])
+    for part in (quiet, (busy + quiet)[-1:], (quiet + ring)[:1], MeasuredRows()):
+        assert not part.frame().attrs["disturbance"] and "disturbed" not in "".join(part.warnings)
+    for left, right, side in (
+        (ring, quiet, "BASE"), ([quiet], [ring], "NEW"), (busy, busy[:1], "BASE")
+    ):  # fmt: skip
+        text = " ".join(str(busbar.compare(left, right)).split())
+        assert f"{side}: times may be disturbed: " in text and "(try wait_quiet=" in text
 
 
 def test_two_algorithms_are_set_beside_each_other(tmp_path: Path) -> None:
