@@ -22,7 +22,7 @@ from msgspec import structs
 
 from bench.api.keywords import Collective, DataTypes, Placement, Transport
 from bench.api.remedies import in_keywords
-from bench.api.results import BestAlgorithm, ResultTable, with_units
+from bench.api.results import BestAlgorithm, ResultTable, item, with_units
 from busbar.arguments import each, unknown
 from busbar.errors import MissingFile, MissingLibrary, ReportError, StoreError, Unsupported
 from busbar.files import FIGURE_FORMS, FigureForm, has_content, make_folder, write_all
@@ -86,10 +86,9 @@ class MeasuredRows(Sequence[Measurement]):
     def __getitem__(self, at: slice) -> MeasuredRows: ...
 
     def __getitem__(self, at: int | slice) -> Measurement | MeasuredRows:
-        """A row; a slice gives another MeasuredRows."""
-        if not isinstance(at, slice):
-            return self.rows[at]
-        return self._part(self.rows[at])
+        """A row; a slice gives another MeasuredRows. Raises IndexError with the number of rows."""
+        chosen = item(self.rows, at, "row")
+        return chosen if isinstance(chosen, Measurement) else self._part(chosen)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -349,7 +348,8 @@ def load(
 
     A list of paths is accepted as well, and a pattern such as ``"*.log"``, which stands for the
     files that it matches, by name. Of a folder the records are read, or else the logs: ``.log``,
-    ``.out`` and ``.txt``. ``ranks`` and ``collective`` are those of logs that do not state them.
+    ``.out`` and ``.txt``. ``ranks`` and ``collective`` are those of logs that do not state them;
+    ReportError is raised if rows state others, which `MeasuredRows.filter` chooses from.
     A launch that several files have counts once. ``notes`` says so, and which files cannot be read;
     if none can, ReportError is raised, which is MissingFile for a file that does not exist.
     A CSV file has no raw times and nothing of the run, see docs/reports.md.
@@ -376,11 +376,24 @@ def load(
     if not readings:
         raise errors[0]
     notes = dict.fromkeys(str(note) for one in readings for note in one.notes)
+    for name, value in (("ranks", ranks), ("collective", collective)):
+        _check_stated(name, value, [row for one in readings for row in one.rows])
     both = zip(known, readings, strict=True)
     return MeasuredRows(
         (row for path, one in both for row in with_details(path, one.rows)),
         [*map(str, errors), *notes],
     )
+
+
+def _check_stated(name: str, value: object, rows: Iterable[Measurement]) -> None:
+    """Raise ReportError if rows state another value than that of an argument of `load`."""
+    for row in rows if value else ():
+        stated = getattr(row, name)
+        if stated not in (None, "", value):
+            raise ReportError(
+                f"busbar.load: {name} is for logs that do not state it, and {row.run.source} has"
+                f" {stated}, not {value}; leave {name} out, and choose with rows.filter({name}=...)"
+            )
 
 
 def _value(row: Measurement, name: str) -> Any:

@@ -191,7 +191,7 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"arrival": "ramp:1", "sync": "barrier"}, "arrival needs sync window"),
         ("allreduce", {"algorithms": lambda n: None}, "'<lambda>' is no name"),
         ("allreduce", {"algorithms": [_ring]}, "a function is called ring"),
-        ("allreduce", {"algorithms": [_walk, _walk]}, "two functions are called _walk"),
+        ("allreduce", {"algorithms": [_walk, partial(_walk)]}, "two functions are called _walk"),
         ("allreduce", {"algorithms": _nothing}, "_nothing(2) returned NoneType, not a Schedule"),
         ("allreduce", {"algorithms": _chain}, "_chain(2): missing a required argument: 'k'"),
         ("allreduce", {"algorithms": _walk, "launcher": "srun"}, "give ranks= beside launcher="),
@@ -323,6 +323,31 @@ def test_an_algorithm_may_be_a_function(tmp_path: Path) -> None:
     assert isinstance(met.value.__cause__, ValueError)
     with pytest.raises(ScheduleError, match="chunks do not fall on"):
         busbar.run("allgather", algorithms=_walk, ranks=2, sizes=[1024])
+
+
+def test_what_is_named_twice_is_measured_once(tmp_path: Path) -> None:
+    """Rule: of a call as of the command, a repeated algorithm, type or rank count counts once."""
+    rows = busbar.run(
+        algorithms=["ring", _walk, "ring", _walk], ranks=[2, "2"], sizes=["4K"], iters=1,
+        dtype=["float", "float"], op=["sum", "sum"], placement="in", transport="inproc",
+    )  # fmt: skip
+    assert [r.algorithm for r in rows] == ["ring", "_walk"]
+    twice = parse(
+        ["-A", "ring,tree:segments=4,ring", "-d", "float,fp32", "-o", "sum,sum"], "allreduce"
+    )
+    assert [one.label for one in twice.algorithms] == ["ring", "tree:segments=4"]
+    assert (twice.dtypes, twice.ops) == (("float",), ("sum",))
+
+
+def test_an_index_beyond_the_rows_says_how_many_there_are(tmp_path: Path) -> None:
+    """Rule: the IndexError of rows and of lines names the index and their number."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(to_jsonl(records(["ring", "tree"], [2], [1024])))
+    rows = busbar.load(path)
+    with pytest.raises(IndexError, match=r"^no row 99: there are 4 rows$"):
+        _ = rows[99]
+    with pytest.raises(IndexError, match=r"^no line -3: there are 2 lines$"):
+        _ = rows.best()[-3]
 
 
 def test_a_training_step_is_a_call(tmp_path: Path) -> None:
@@ -520,10 +545,11 @@ def test_an_interrupt_has_the_finished_rows(
 ) -> None:
     """Rule: the KeyboardInterrupt of a run has the finished rows, and says how to keep them.
 
-    Without a row it is a bare one.
+    No note or source names the folder of the ranks' records, which is gone.
     """
     monkeypatch.chdir(tmp_path)
-    written = [to_jsonl(records(["ring"], [2], [1024])), b""]
+    early = b'{"format":4,"run":"r","end":"early","reason":"interrupted by SIGINT"}\n'
+    written = [to_jsonl(records(["ring"], [2], [1024])) + early, b""]
 
     def interrupted(_: object, __: object, argv: list[str], **more: object) -> Ended:
         file = next(word for word in argv if word.startswith("--after=")).partition("=")[2]
@@ -538,9 +564,11 @@ def test_an_interrupt_has_the_finished_rows(
     kept = "in kept.jsonl" if out else 'in this error\'s rows; out="run.jsonl" keeps them'
     assert str(caught.value) == f"2 finished rows {kept}"
     assert {row.run.source for row in rows} == {out or "busbar.run"}
+    assert rows.notes == (f"{out or 'busbar.run'}: the run ended early: interrupted by SIGINT",)
     with pytest.raises(KeyboardInterrupt) as bare:
         busbar.run(ranks=2, sizes=[8], out=out)
-    assert str(bare.value) == "" and len(bare.value.rows) == 0  # type: ignore[attr-defined]
+    assert str(bare.value) == "interrupted before a row was finished"
+    assert len(bare.value.rows) == 0  # type: ignore[attr-defined]
 
 
 def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
@@ -1405,7 +1433,10 @@ def test_a_folder_of_logs_is_read(tmp_path: Path) -> None:
 
 
 def test_a_collective_that_no_line_names_is_given(tmp_path: Path) -> None:
-    """Rule: `load` takes the collective of logs that name none; without it the rows say so."""
+    """Rule: `load` takes the collective of logs that name none; without it the rows say so.
+
+    If rows state another collective, or another number of ranks, it is an error.
+    """
     log = tmp_path / "x.log"
     log.write_text(_UNNAMED)
     rows = busbar.load(log, ranks=4)
@@ -1413,7 +1444,12 @@ def test_a_collective_that_no_line_names_is_given(tmp_path: Path) -> None:
     named = busbar.load(log, ranks=4, collective="allgather")
     assert repr(named) == "<MeasuredRows: 2 rows: allgather>" and named[0].ranks == 4
     log.write_text(f"# Collective test starting: alltoall_perf\n{_UNNAMED}")
-    assert busbar.load(log, collective="allgather")[0].collective == "alltoall"
+    assert busbar.load(log, ranks=4, collective="alltoall")[0].collective == "alltoall"
+    with pytest.raises(ReportError, match=r"x\.log has alltoall, not allgather; leave collective"):
+        busbar.load(log, collective="allgather")
+    (tmp_path / "run.jsonl").write_bytes(to_jsonl(records(["ring"], [2], [1024])))
+    with pytest.raises(ReportError, match=r"run\.jsonl has 2, not 4; .* rows\.filter\(ranks="):
+        busbar.load(log, tmp_path / "run.jsonl", ranks=4)
     with pytest.raises(Unsupported, match="no collective 'algather'; did you mean allgather"):
         busbar.load(log, collective="algather")
 
