@@ -33,7 +33,7 @@ from reports.analysis.answer import answers, verdict
 from reports.analysis.cautions import causes, disturbance, launch_disturbance, warnings_of
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
-from reports.analysis.winners import Winner, plain_name
+from reports.analysis.winners import Winner, of_one_launch, plain_name
 from reports.exports.store import save
 from reports.figures.every import every_figure
 from reports.figures.plot import figures
@@ -61,6 +61,9 @@ _LAST = ("op", "ranks", "placement", "wrong")
 _TABLE = attrgetter("collective", "dtype", "op", "root", "ranks", "placement", "reading")
 # What records are read with, beside the facts of the run.
 _FIGURES = attrgetter(*(name for name in COLUMNS if name != "line"))
+_OF_ONE_LAUNCH = (
+    "fastest in one launch; launches=5 tells whether others agree, which busbar.compare asks"
+)
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
@@ -253,6 +256,8 @@ class MeasuredRows(Sequence[Measurement]):
     def best(self) -> ResultTable[BestAlgorithm]:
         """The fastest algorithm at each size, by the same procedure as `answer`.
 
+        Of a single launch the verdict is on that launch: its intervals are of iterations.
+        `busbar.compare` asks about launches, and tells nothing from one.
         A line for each setting, number of ranks and size where the answer compares algorithms; none
         for rows of one algorithm, or of one rank.
         """
@@ -266,6 +271,8 @@ class MeasuredRows(Sequence[Measurement]):
         ranges = chain.from_iterable(by_size.values())
         lines = [_best(one.won[0], row) for one, row in zip(ranges, named, strict=True)]
         text = best_lines(self._together, by_size, _WIDTH)
+        if any(line.verdict == "fastest" for line in lines) and of_one_launch(self._together):
+            text.append(_OF_ONE_LAUNCH)
         text += wrap(self._disturbance(disturbance), _WIDTH, subsequent_indent="  ")
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 

@@ -122,13 +122,17 @@ def mostly_disturbed(rows: Sequence[Measurement]) -> bool:
     timed = [r for r in rows if r.time_s is not None and tells_others(r)]
     if 2 * sum(is_disturbed(r, MUCH) for r in timed) <= len(timed):
         return False
-    alone = [
+    return 2 * sum(is_disturbed(r, MUCH) for r in of_one_launch(timed)) > len(timed)
+
+
+def of_one_launch(rows: Sequence[Measurement]) -> list[Measurement]:
+    """The rows whose setting a single launch measured, and those of training steps."""
+    return [
         row
-        for same in grouped(timed, attrgetter(*KEYS)).values()
+        for same in grouped(rows, attrgetter(*KEYS)).values()
         for row in same
         if row.step is not None or not (row.launches_s or len({id(r.run) for r in same}) > 1)
     ]
-    return 2 * sum(is_disturbed(r, MUCH) for r in alone) > len(timed)
 
 
 def _winner(contenders: Mapping[str, Sequence[Measurement]], unknown: bool) -> Winner:

@@ -189,6 +189,11 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
     fewest = min(len(side) for c in untold for side in c.row.sides)
     once = command and f" ({command} --launches {_LAUNCHES if fewest < _LAUNCHES else 2 * fewest})"
     why = "What differs from launch to launch is in no iteration of one: launch both several times"
+    if any(c.row.of_one_launch for c in untold):
+        why = (
+            "Algorithms of one launch are compared within it by its answer; this comparison asks"
+            f" about launches. {why}"
+        )
     if fewest > 1:
         why = "So few launches do not tell a difference from chance: launch both more often"
     if command and rows[0].step is not None:  # which has no launches of its own

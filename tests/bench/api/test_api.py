@@ -1066,6 +1066,7 @@ def test_two_algorithms_are_set_beside_each_other(tmp_path: Path) -> None:
     """Rule: `compare` of two algorithms or transports names ``ignore``, which compares them.
 
     It is an error where a side has several, since their launches would count as those of one.
+    Of a single launch `best` has a verdict and `compare` has none; the texts of both say why.
     """
     times = {"ring": 1e-3, "ps": 2e-3, "library": 4e-3}
     for n in range(5):
@@ -1088,6 +1089,16 @@ def test_two_algorithms_are_set_beside_each_other(tmp_path: Path) -> None:
     (row,) = compared = busbar.compare(ring, ps, ignore="algorithm")
     assert (row.algorithm, row.new_algorithm, row.verdict) == ("ring", "ps", "slower")
     assert row.change == pytest.approx(2)
+    within = "fastest in one launch; launches=5 tells whether others agree, which busbar.compare"
+    asks = "Algorithms of one launch are compared within it by its answer; this comparison asks"
+    assert rows.best()[0].verdict == "fastest"
+    assert within not in str(rows.best()) and asks not in str(compared)
+    single = busbar.load(tmp_path / "0.jsonl")
+    sides = [single.filter(algorithm=name) for name in ("ring", "ps")]
+    assert single.best()[0].verdict == "fastest" and within in str(single.best())
+    (row,) = of_one = busbar.compare(*sides, ignore="algorithm")
+    assert row.verdict == "cannot tell" and asks in " ".join(str(of_one).split())
+    assert asks not in str(busbar.compare(single, single))
     assert "compared: algorithm ring against ps" in str(compared)
     assert "compared with the library's" not in str(compared)
     with pytest.raises(ReportError, match=re.escape('ignore=["algorithm", "transport"] compares')):
