@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from textwrap import wrap
 
@@ -39,10 +40,10 @@ class ComparedRow:
     difference was found and a side has one launch, or the interval reaches a factor of 2 or
     excludes no change (``p`` is corrected, and the interval is not);
     ``untested`` for single figures. ``metric``: what ``base`` and ``new`` are, such as ``time`` or
-    ``busbw``; ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over base; ``change_low``,
-    ``change_high``: its 95 % interval. ``p``: corrected for the number of rows.
-    ``new_algorithm``, ``new_transport``: NEW's, which are others only with ``ignore``. ``across``:
-    what the times are, such as an arrival pattern's.
+    ``busbw`` (NaN for a time of 0); ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over
+    base; ``change_low``, ``change_high``: its 95 % interval. ``p``: corrected for the number of
+    rows. ``new_algorithm``, ``new_transport``: NEW's, which are others only with ``ignore``.
+    ``across``: what the times are, such as an arrival pattern's.
     """
 
     size: int | None
@@ -52,8 +53,8 @@ class ComparedRow:
     verdict: Word
     metric: str
     unit: str
-    base: float | None
-    new: float | None
+    base: float
+    new: float
     change: float
     change_low: float | None
     change_high: float | None
@@ -146,8 +147,8 @@ def _line(c: Comparison) -> ComparedRow:
         verdict=c.word,
         metric=c.metric.name,
         unit=unit_of(c.metric.column),
-        base=c.base,
-        new=c.new,
+        base=c.base or nan,
+        new=c.new or nan,
         change=c.change,
         change_low=low,
         change_high=high,

@@ -502,7 +502,7 @@ def _best(winner: Winner, named: Measurement) -> BestAlgorithm:
         transport=row.transport,
         verdict=verdict(winner),
         time_s=row.time_s or nan,
-        busbw_bytes_per_s=row.busbw_bytes_per_s,
+        busbw_bytes_per_s=row.busbw_bytes_per_s or nan,
         next="" if following is None else plain_name(following),
         next_transport="" if following is None else following.transport,
         ratio=winner.margin,

@@ -36,6 +36,7 @@ class BestAlgorithm:
     ``answer_transport``: what moved the bytes of these three; with two transports, ``next`` may be
     the same algorithm over the other one. ``arrival``: the pattern in which ranks arrived, without
     its delay, such as ``late:0``. ``across``: what the times are (docs/record.md).
+    ``busbw_bytes_per_s``: NaN for a collective that moves no data.
     """
 
     size: int
@@ -45,7 +46,7 @@ class BestAlgorithm:
     transport: str
     verdict: Verdict
     time_s: float
-    busbw_bytes_per_s: float | None
+    busbw_bytes_per_s: float
     next: str
     next_transport: str
     ratio: float | None

@@ -1125,6 +1125,8 @@ def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     assert [one.busbw_bytes_per_s for one in times[:2]] == [
         one["busbw_bytes_per_s"] for one in wanted
     ]
+    barrier = busbar.predict("barrier", ranks=4)
+    assert all(np.isnan(one.busbw_bytes_per_s) for one in barrier) and "  -" in str(barrier)
     assert [one.best for one in times] == [True, False, False] and times[2].algorithm == "_walk"
     assert times[2].steps == 6 and "no machine given (topology, fit)" in str(times)
     assert len(busbar.predict("broadcast", ranks=6, sizes=["1K"]).frame()) == len(
@@ -1141,7 +1143,7 @@ def test_times_are_predicted_and_simulated_as_the_commands_do() -> None:
     parts = one.posting_s + one.latency_s + one.wire_s + one.sharing_s + one.adding_s
     assert one.algorithm == "_walk" and parts == pytest.approx(one.time_s) and one.exact
     assert list(simulated.frame()["busbw"]) == pytest.approx(
-        [(line.busbw_bytes_per_s or 0) / 1e9 for line in simulated]
+        [line.busbw_bytes_per_s / 1e9 for line in simulated]
     )
     for call, said in (
         (lambda: busbar.predict(ranks="4"), "ranks is one number"),  # type: ignore[arg-type]
@@ -1353,11 +1355,18 @@ def test_a_wide_interval_is_read_again(times: list[float], tmp_path: Path) -> No
 
 
 def test_the_page_is_typed(run: Run, tmp_path: Path) -> None:
-    """Rule: mypy --strict finds nothing in what docs/python.md shows, but for its error."""
+    """Rule: mypy --strict finds nothing in what docs/python.md shows, but for its error.
+
+    Nor in arithmetic on what lines of results always have.
+    """
     pytest.importorskip("mypy")
     shown = doctest.DocTestParser().get_examples((REPO / "docs" / "python.md").read_text())
     page = tmp_path / "page.py"
-    page.write_text("".join(one.source for one in shown if one.exc_msg is None))
+    lines = (
+        "for pair in busbar.compare(rows, rows): print(pair.new / pair.base, pair.change - 1)\n"
+        "for time in busbar.predict(): print(time.time_s * 1e6, time.busbw_bytes_per_s / 1e9)\n"
+    )
+    page.write_text("".join(one.source for one in shown if one.exc_msg is None) + lines)
     words = ["--strict", "--cache-dir", str(REPO / ".mypy_cache"), "--config-file", os.devnull]
     done = run(sys.executable, "-m", "mypy", *words, str(page), cwd=REPO)
     assert done.returncode == 0, done.stdout + done.stderr
