@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -30,7 +30,13 @@ from busbar.units import format_count, format_rate, format_seconds, format_size,
 from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
 from reports.analysis.answer import answers, verdict
-from reports.analysis.cautions import causes, disturbance, launch_disturbance, warnings_of
+from reports.analysis.cautions import (
+    causes,
+    disturbance,
+    launch_disturbance,
+    too_disturbed,
+    warnings_of,
+)
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
 from reports.analysis.winners import Winner, of_one_launch, plain_name
@@ -175,7 +181,7 @@ class MeasuredRows(Sequence[Measurement]):
     @property
     def answer(self) -> str:
         """The fastest algorithm by size, with intervals and the sizes where it changes."""
-        return in_keywords("\n".join(answer(self._together, _WIDTH)))
+        return in_keywords("\n".join(answer(self._together, _WIDTH, self._launches)))
 
     @property
     def warnings(self) -> list[str]:
@@ -185,14 +191,13 @@ class MeasuredRows(Sequence[Measurement]):
         """
         reasons = Counter(row.skipped for row in self.rows if row.skipped)
         skipped = [f"{format_count(n, 'row')} skipped: {why}" for why, n in reasons.items()]
-        launch = [launch_disturbance(self._together, self._launches)]
-        warnings = [*skipped, *filter(None, launch), *warnings_of(self._together)]
+        warnings = [*skipped, *filter(None, [self._of_launch]), *warnings_of(self._together)]
         return list(map(in_keywords, warnings))
 
-    def _disturbance(self, of_rows: Callable[[Sequence[Measurement]], str]) -> str:
-        """What disturbed the launches if the rows do not show it, else what ``of_rows`` says."""
-        launch = launch_disturbance(self._together, self._launches)
-        return in_keywords(launch or of_rows(self._together))
+    @property
+    def _of_launch(self) -> str:
+        """What disturbed the launches, if these rows do not show it; else empty."""
+        return launch_disturbance(self._together, self._launches)
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:
@@ -224,7 +229,7 @@ class MeasuredRows(Sequence[Measurement]):
         with_units(table)
         between = (name for name in table if name not in _FIRST + _LAST)
         ordered: DataFrame = table[[*_FIRST, *between, *_LAST]]
-        ordered.attrs["disturbance"] = self._disturbance(causes)
+        ordered.attrs["disturbance"] = in_keywords(self._of_launch or causes(self._together))
         return ordered
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -263,17 +268,20 @@ class MeasuredRows(Sequence[Measurement]):
         """
         named = [
             winner.row
-            for ranges in answers(self._together).values()
+            for ranges in answers(self._together, self._launches).values()
             for one in ranges
             for winner in one.won
         ]
-        by_size = answers(self._together, each_size=True)
+        by_size = answers(self._together, self._launches, each_size=True)
         ranges = chain.from_iterable(by_size.values())
         lines = [_best(one.won[0], row) for one, row in zip(ranges, named, strict=True)]
-        text = best_lines(self._together, by_size, _WIDTH)
+        text = best_lines(self._together, by_size, _WIDTH, self._launches)
         if any(line.verdict == "fastest" for line in lines) and of_one_launch(self._together):
             text.append(_OF_ONE_LAUNCH)
-        text += wrap(self._disturbance(disturbance), _WIDTH, subsequent_indent="  ")
+        # If the launches are too disturbed, the text begins with that.
+        of_launch = "" if too_disturbed(self._launches) else self._of_launch
+        known = of_launch or disturbance(self._together)
+        text += wrap(in_keywords(known), _WIDTH, subsequent_indent="  ")
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 
     def figures(self, form: FigureForm = "svg") -> dict[str, bytes]:

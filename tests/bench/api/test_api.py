@@ -1031,7 +1031,7 @@ def test_a_disturbed_launch_stays_so_in_each_part_of_it(tmp_path: Path) -> None:
     """Rule: rows that do not show other programs themselves have the warning of their launch.
 
     It stays with every choice of them, in `best`, a DataFrame and the text of `compare`, and no row
-    of another launch has it.
+    of another launch has it. What is too disturbed to compare is so in each part.
     """
     pytest.importorskip("pandas")
     short = allreduce("ring", 2, 1024, [1e-6, 2e-6] * 5)
@@ -1055,6 +1055,12 @@ def test_a_disturbed_launch_stays_so_in_each_part_of_it(tmp_path: Path) -> None:
     assert "in the same launch" not in "".join([*busy.warnings, *itself.warnings])
     for part in (quiet, (busy + quiet)[-1:], (quiet + ring)[:1], MeasuredRows()):
         assert not part.frame().attrs["disturbance"] and "disturbed" not in "".join(part.warnings)
+    much = changed(allreduce("ps", 2, 1 << 20, [0.1, 0.2] * 5), noise=Noise(others=(0.5,)))
+    (tmp_path / "much.jsonl").write_bytes(to_jsonl([short, quick, much]))
+    part = busbar.load(tmp_path / "much.jsonl").filter(size=1024)
+    assert (part.best()[0].verdict, quiet.best()[0].verdict) == ("cannot tell", "fastest")
+    for text in (part.answer, str(part.best())):
+        assert text.startswith("too disturbed to compare") and "times may be" not in text
     for left, right, side in (
         (ring, quiet, "BASE"), ([quiet], [ring], "NEW"), (busy, busy[:1], "BASE")
     ):  # fmt: skip
