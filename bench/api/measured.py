@@ -49,7 +49,7 @@ from reports.readers.frame import frame
 from reports.readers.reading import read_each
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT, TESTS
-from reports.records.table import COLUMNS, Coded, as_columns, distinct, folded, launch_name
+from reports.records.table import COLUMNS, KEYS, Coded, as_columns, distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
 from reports.tables.scaling import answer, best_lines
 from reports.tables.show import texts
@@ -70,6 +70,8 @@ _FIGURES = attrgetter(*(name for name in COLUMNS if name != "line"))
 _OF_ONE_LAUNCH = (
     "fastest in one launch; launches=5 tells whether others agree, which busbar.compare asks"
 )
+# What two measurements of the same in a run have in common.
+_KEYS = attrgetter(*KEYS)
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
@@ -201,8 +203,11 @@ class MeasuredRows(Sequence[Measurement]):
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:
-        """The rows, with repeated measurements of a run as one."""
-        return folded(self.rows)
+        """The rows, with repeated measurements of a run as one, if they have their raw times."""
+        settings = {(id(row.run), *_KEYS(row)) for row in self.rows}
+        if len(settings) == len(self.rows) or any(row.step is not None for row in self.rows):
+            return self.rows
+        return self.rows if _no_record(self.rows) else folded(as_columns(self.rows))
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, see docs/logs.md. Raises MissingLibrary.
@@ -247,12 +252,11 @@ class MeasuredRows(Sequence[Measurement]):
             raise Unsupported(f"save: path is a file, not {path!r}")
         if not self.rows:
             raise Unsupported("save: there are no rows")
-        for row, again in zip(self.rows, as_columns(self.rows), strict=True):
-            if _FIGURES(row) != _FIGURES(again):
-                raise Unsupported(
-                    f"save: {row.run.source} lacks what records hold, such as raw times; keep that"
-                    " file, or use rows.frame().to_csv"
-                )
+        if other := _no_record(self.rows):
+            raise Unsupported(
+                f"save: {other.run.source} lacks what records hold, such as raw times; keep that"
+                " file, or use rows.frame().to_csv"
+            )
         target = Path(path)
         if has_content(target) and not overwrite:
             raise StoreError(f"{target}: has content already; overwrite=True replaces it")
@@ -469,6 +473,12 @@ def _count(ranks: object) -> int:
     if count < 1 or isinstance(ranks, bool):
         raise Unsupported(f"filter: ranks is a whole number from 1, or several, not {ranks!r}")
     return count
+
+
+def _no_record(rows: Sequence[Measurement]) -> Measurement | None:
+    """The first row that is more, or less, than its record, as of other logs; None without one."""
+    pairs = zip(rows, as_columns(rows), strict=True)
+    return next((row for row, again in pairs if _FIGURES(row) != _FIGURES(again)), None)
 
 
 def _only_rows(values: object) -> Iterator[Measurement]:

@@ -869,8 +869,20 @@ def test_a_bad_file_does_not_cost_the_others(tmp_path: Path) -> None:
 
 
 def test_rows_print_what_the_command_shows(run: Run, tmp_path: Path) -> None:
-    """Rule: ``str()`` of rows has the answer and the warnings of ``reports show``."""
+    """Rule: ``str()`` of rows has the answer and the warnings of ``reports show``.
+
+    What a run measured several times (``-N``) is one row of both; the rows themselves stay apart.
+    """
     path = tmp_path / "run.jsonl"
+    turns = [allreduce("ring", 2, 1024, [n * 1e-6] * 10) for n in (1, 2, 3)]
+    path.write_bytes(to_jsonl(turns))
+    shown = run(sys.executable, "-m", "reports", "show", str(path)).stdout
+    again = busbar.load(path)
+    lines = [re.findall("(?m)^ *1K .*", text) for text in (str(again), shown)]
+    assert [len(one) for one in lines] == [1, 1] and len(again) == 3
+    assert all("2.00 us" in one and " 30 " in one for (one,) in lines)
+    (tmp_path / "run.csv").write_bytes(CsvLines().lines(flat(turns)))
+    assert len(re.findall("(?m)^ *1K ", str(busbar.load(tmp_path / "run.csv")))) == 3
     crowded = [changed(one, ranks_per_core=2.0) for one in records(["ring", "tree"], [4], [1024])]
     path.write_bytes(to_jsonl(crowded))
     rows = busbar.load(path)
