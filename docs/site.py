@@ -1,8 +1,10 @@
-"""MkDocs hook: README and laboratory notes are pages of the site, and links lead to them."""
+"""MkDocs hook: README, notebook and laboratory notes are pages of the site; links lead there."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -22,9 +24,10 @@ def on_config(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add README as the first page, and what pages link to outside docs/."""
+    """Add README as the first page, the notebook, and what pages link to outside docs/."""
     readme = (_HOME / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
     files.append(File.generated(config, "index.md", content=readme))
+    files.append(File.generated(config, "notebook.md", content="\n\n".join(_notebook())))
     for note in sorted((_HOME / _NOTES).iterdir()):
         if note.suffix in (".md", ".txt"):
             files.append(File.generated(config, f"{_NOTES}/{note.name}", abs_src_path=str(note)))
@@ -36,6 +39,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if page.file.src_uri.startswith(_NOTES):
         return markdown.replace("](../../docs/", "](../../")
     markdown = re.sub(r"\]\(\.\./benchmarks/", "](benchmarks/", markdown)
+    markdown = markdown.replace("](notebook.ipynb", "](notebook.md")
     return markdown.replace("](../README.md", "](index.md")
 
 
@@ -43,3 +47,17 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Names of options stay on one line, where a browser would break them behind a hyphen."""
     whole = r'<span style="white-space: nowrap">\g<0></span>'
     return _CODE.sub(lambda code: f"<code>{_FLAG.sub(whole, code[1])}</code>", html)
+
+
+def _notebook() -> Iterator[str]:
+    """The cells of the notebook and their outputs as Markdown, in order."""
+    text = (_HOME / "docs" / "notebook.ipynb").read_text(encoding="utf-8")
+    for cell in json.loads(text)["cells"]:
+        source = "".join(cell["source"])
+        yield source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```"
+        for output in cell.get("outputs", []):
+            shown = output.get("data", {})
+            if "text/html" in shown:
+                yield f"<div>{''.join(shown['text/html'])}</div>"
+            elif lines := "".join(output.get("text") or shown.get("text/plain", [])).rstrip():
+                yield f"```text\n{lines}\n```"  # a bar that is over leaves an empty text

@@ -301,8 +301,9 @@ def test_a_page_shows_what_its_commands_print(run: Run, tmp_path: Path, page: st
 def test_the_site_is_made_and_all_its_links_lead_somewhere(run: Run, tmp_path: Path) -> None:
     """Rule: `make site` makes a page of every page of docs/, without a warning.
 
-    MkDocs warns of a link whose page or anchor is not there. A browser does not break the name of
-    an option that stands in a sentence or a cell.
+    The notebook is one, with its outputs as a notebook shows them. MkDocs warns of a link whose
+    page or anchor is not there. A browser does not break the name of an option that stands in a
+    sentence or a cell.
     """
     done = run(sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site"))
     assert done.returncode == 0, done.stderr
@@ -310,3 +311,6 @@ def test_the_site_is_made_and_all_its_links_lead_somewhere(run: Run, tmp_path: P
         assert (tmp_path / "site" / f"{page.stem}.html").is_file()
     flags = (tmp_path / "site" / "nccl-tests.html").read_text(encoding="utf-8")
     assert '<code><span style="white-space: nowrap">--statistic</span> mean</code>' in flags
+    notebook = (tmp_path / "site" / "notebook.html").read_text(encoding="utf-8")
+    assert 'src="data:image/svg+xml' in notebook and "next takes (95 %)" in notebook
+    assert 'href="notebook.html"' in (tmp_path / "site" / "python.html").read_text(encoding="utf-8")

@@ -129,7 +129,7 @@ def between(kept: re.Pattern[str], text: str, change: Callable[[str], str]) -> s
 
 
 def listed(chosen: Algorithm | Iterable[Algorithm]) -> list[Algorithm]:
-    """The algorithms of a call, one by one. Raises Unsupported for other types, and for none."""
+    """The algorithms of a call, each once. Raises Unsupported for other types, and for none."""
     if isinstance(chosen, str) or callable(chosen):
         return [chosen]
     if not isinstance(chosen, Iterable):
@@ -137,7 +137,7 @@ def listed(chosen: Algorithm | Iterable[Algorithm]) -> list[Algorithm]:
     items = list(chosen)
     if not items:
         raise Unsupported("algorithms has no items")
-    return items
+    return [one for at, one in enumerate(items) if one not in items[:at]]
 
 
 def type_names(chosen: DataTypes) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 
 from bench.api.measured import MeasuredRows, load
@@ -15,7 +16,14 @@ from busbar.errors import Unsupported, rewording
 from busbar.terminal import wrap_line
 from reports.analysis.compare import Comparison, Ignored, Word, compare_runs, parse_ignored
 from reports.records.measurement import Measurement
-from reports.tables.comparison import clocks, comparison_tables, counts_of, remedy, resolution
+from reports.tables.comparison import (
+    clocks,
+    comparison_tables,
+    counts_of,
+    remedy,
+    resolution,
+    warnings_by_side,
+)
 from reports.tables.show import lines_of
 
 _WIDTH = 100
@@ -32,10 +40,10 @@ class ComparedRow:
     difference was found and a side has one launch, or the interval reaches a factor of 2 or
     excludes no change (``p`` is corrected, and the interval is not);
     ``untested`` for single figures. ``metric``: what ``base`` and ``new`` are, such as ``time`` or
-    ``busbw``; ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over base; ``change_low``,
-    ``change_high``: its 95 % interval. ``p``: corrected for the number of rows.
-    ``new_algorithm``, ``new_transport``: NEW's, which are others only with ``ignore``. ``across``:
-    what the times are, such as an arrival pattern's.
+    ``busbw`` (NaN for a time of 0); ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over
+    base; ``change_low``, ``change_high``: its 95 % interval. ``p``: corrected for the number of
+    rows. ``new_algorithm``, ``new_transport``: NEW's, which are others only with ``ignore``.
+    ``across``: what the times are, such as an arrival pattern's.
     """
 
     size: int | None
@@ -45,8 +53,8 @@ class ComparedRow:
     verdict: Word
     metric: str
     unit: str
-    base: float | None
-    new: float | None
+    base: float
+    new: float
     change: float
     change_low: float | None
     change_high: float | None
@@ -76,6 +84,7 @@ def compare(
     relative difference that counts. ``anyway``: compare different machines or mappings, too.
     ``ignore``: ``"algorithm"``, ``"transport"`` or both, to compare two algorithms or transports:
     ``compare(rows.filter(algorithm="ring"), rows.filter(algorithm="ps"), ignore="algorithm")``.
+    The text has the ``warnings`` of either side as well, such as that other programs disturbed it.
 
     Raises ReportError if they share no row, or differ in machine or mapping, and if a side has
     several values of what is ignored.
@@ -90,6 +99,7 @@ def compare(
         compared, *_ = compare_runs(left, right, noise, how, texts.append, settings)
     advice = in_keywords(remedy(compared, "with busbar.compare(base, new)"))
     texts += [advice, resolution(compared), clocks(compared)]
+    texts += warnings_by_side(left.warnings, right.warnings)
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
     lines += [line for text in texts for line in wrap_line(text, _WIDTH, 0)]
     lines.append(f"NEW against BASE: {counts_of(compared)}")
@@ -118,7 +128,7 @@ def _part(one: object) -> MeasuredRows:
     if isinstance(one, (str, Path)):
         return load(one)
     if isinstance(one, (Measurement, MeasuredRows)):
-        return MeasuredRows([one] if isinstance(one, Measurement) else one)
+        return one if isinstance(one, MeasuredRows) else MeasuredRows([one])
     raise _not_rows(one)
 
 
@@ -137,8 +147,8 @@ def _line(c: Comparison) -> ComparedRow:
         verdict=c.word,
         metric=c.metric.name,
         unit=unit_of(c.metric.column),
-        base=c.base,
-        new=c.new,
+        base=c.base or nan,
+        new=c.new or nan,
         change=c.change,
         change_low=low,
         change_high=high,

@@ -21,15 +21,22 @@ from msgspec import structs
 
 from bench.api.keywords import Collective, DataTypes, Placement, Transport
 from bench.api.remedies import in_keywords
-from bench.api.results import BestAlgorithm, ResultTable, with_units
+from bench.api.results import BestAlgorithm, ResultTable, item, with_units
 from busbar.arguments import each, unknown
 from busbar.errors import MissingFile, MissingLibrary, ReportError, StoreError, Unsupported
 from busbar.files import FIGURE_FORMS, FigureForm, has_content, make_folder, write_all
+from busbar.terminal import wrap_line
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
 from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
-from reports.analysis.answer import answers, verdict
-from reports.analysis.cautions import warnings_of
+from reports.analysis.answer import answers, one_launch, verdict
+from reports.analysis.cautions import (
+    causes,
+    disturbance,
+    launch_disturbance,
+    too_disturbed,
+    warnings_of,
+)
 from reports.analysis.launches import over_launches
 from reports.analysis.steps import figures as step_figures
 from reports.analysis.winners import Winner, plain_name
@@ -42,9 +49,9 @@ from reports.readers.frame import frame
 from reports.readers.reading import read_each
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import PLACEMENT, TESTS
-from reports.records.table import COLUMNS, Coded, as_columns, distinct, folded, launch_name
+from reports.records.table import COLUMNS, KEYS, Coded, as_columns, distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
-from reports.tables.scaling import answer, best_lines, caution_lines
+from reports.tables.scaling import answer, best_lines
 from reports.tables.show import texts
 
 if TYPE_CHECKING:
@@ -60,6 +67,8 @@ _LAST = ("op", "ranks", "placement", "wrong")
 _TABLE = attrgetter("collective", "dtype", "op", "root", "ranks", "placement", "reading")
 # What records are read with, beside the facts of the run.
 _FIGURES = attrgetter(*(name for name in COLUMNS if name != "line"))
+# What two measurements of the same in a run have in common.
+_KEYS = attrgetter(*KEYS)
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
@@ -74,6 +83,8 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __init__(self, rows: Iterable[Measurement] = (), notes: Iterable[str] = ()) -> None:
         self.rows = tuple(_only_rows(rows))
+        # All rows of their launches, of which `filter` and slices choose some.
+        self._launches = self.rows
         self.notes = tuple(map(in_keywords, notes))
 
     @overload
@@ -83,10 +94,9 @@ class MeasuredRows(Sequence[Measurement]):
     def __getitem__(self, at: slice) -> MeasuredRows: ...
 
     def __getitem__(self, at: int | slice) -> Measurement | MeasuredRows:
-        """A row; a slice gives another MeasuredRows."""
-        if not isinstance(at, slice):
-            return self.rows[at]
-        return self._part(self.rows[at])
+        """A row; a slice gives another MeasuredRows. Raises IndexError with the number of rows."""
+        chosen = item(self.rows, at, "row")
+        return chosen if isinstance(chosen, Measurement) else self._part(chosen)
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -95,10 +105,12 @@ class MeasuredRows(Sequence[Measurement]):
     def __add__(self, other: Iterable[Measurement]) -> MeasuredRows:
         """The rows of both, in this order; a launch that both have counts once."""
         more = other if isinstance(other, MeasuredRows) else MeasuredRows(other)
-        return MeasuredRows(
+        both = MeasuredRows(
             distinct((*self.rows, *more.rows)),
             dict.fromkeys((*self.notes, *more.notes)),
         )
+        both._launches = tuple(distinct((*self._launches, *more._launches)))
+        return both
 
     def __radd__(self, other: Iterable[Measurement] | int) -> MeasuredRows:
         """The rows of both, also for ``sum(...)`` without a start, which begins with 0."""
@@ -151,9 +163,14 @@ class MeasuredRows(Sequence[Measurement]):
         )
 
     def _part(self, rows: Iterable[Measurement]) -> MeasuredRows:
-        """Some of the rows. What the run printed is of all of it, and left out."""
+        """Some of the rows, with the notes, and what disturbed the launches of these rows."""
         chosen = tuple(rows)
-        return MeasuredRows(chosen, self.notes if chosen else ())
+        part = MeasuredRows(chosen, self.notes if chosen else ())
+        runs = {id(row.run): row.run for row in (*chosen, *self._launches)}
+        names = {key: launch_name(run) for key, run in runs.items()}
+        launches = {names[id(row.run)] for row in chosen}
+        part._launches = tuple(r for r in self._launches if names[id(r.run)] in launches)
+        return part
 
     @property
     def wrong(self) -> int:
@@ -163,19 +180,31 @@ class MeasuredRows(Sequence[Measurement]):
     @property
     def answer(self) -> str:
         """The fastest algorithm by size, with intervals and the sizes where it changes."""
-        return in_keywords("\n".join(answer(self._together, _WIDTH)))
+        return in_keywords("\n".join(answer(self._together, _WIDTH, self._launches)))
 
     @property
     def warnings(self) -> list[str]:
-        """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise."""
+        """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise.
+
+        Of rows that `filter` or a slice chose also that other programs disturbed their launch.
+        """
         reasons = Counter(row.skipped for row in self.rows if row.skipped)
         skipped = [f"{format_count(n, 'row')} skipped: {why}" for why, n in reasons.items()]
-        return list(map(in_keywords, [*skipped, *warnings_of(self._together)]))
+        warnings = [*skipped, *filter(None, [self._of_launch]), *warnings_of(self._together)]
+        return list(map(in_keywords, warnings))
+
+    @property
+    def _of_launch(self) -> str:
+        """What disturbed the launches, if these rows do not show it; else empty."""
+        return launch_disturbance(self._together, self._launches)
 
     @cached_property
     def _together(self) -> Sequence[Measurement]:
-        """The rows, with repeated measurements of a run as one."""
-        return folded(self.rows)
+        """The rows, with repeated measurements of a run as one, if they have their raw times."""
+        settings = {(id(row.run), *_KEYS(row)) for row in self.rows}
+        if len(settings) == len(self.rows) or any(row.step is not None for row in self.rows):
+            return self.rows
+        return self.rows if _no_record(self.rows) else folded(as_columns(self.rows))
 
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, see docs/logs.md. Raises MissingLibrary.
@@ -186,7 +215,8 @@ class MeasuredRows(Sequence[Measurement]):
         ``arrival`` is the pattern of rows that have one, such as ``late:0``, without its delay.
         Training steps have ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s`` and
         ``samples_per_s`` as well.
-        ``attrs["units"]`` maps columns to units.
+        ``attrs["units"]`` maps columns to units; ``attrs["disturbance"]`` says what other programs
+        did in these launches, and is empty if they did little.
         """
         table = frame(self.rows)
         table["launch"] = Coded.of(launch_name(row.run) for row in self.rows).codes.tolist()
@@ -201,6 +231,7 @@ class MeasuredRows(Sequence[Measurement]):
         with_units(table)
         between = (name for name in table if name not in _FIRST + _LAST)
         ordered: DataFrame = table[[*_FIRST, *between, *_LAST]]
+        ordered.attrs["disturbance"] = in_keywords(self._of_launch or causes(self._together))
         return ordered
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -218,12 +249,11 @@ class MeasuredRows(Sequence[Measurement]):
             raise Unsupported(f"save: path is a file, not {path!r}")
         if not self.rows:
             raise Unsupported("save: there are no rows")
-        for row, again in zip(self.rows, as_columns(self.rows), strict=True):
-            if _FIGURES(row) != _FIGURES(again):
-                raise Unsupported(
-                    f"save: {row.run.source} lacks what records hold, such as raw times; keep that"
-                    " file, or use rows.frame().to_csv"
-                )
+        if other := _no_record(self.rows):
+            raise Unsupported(
+                f"save: {other.run.source} lacks what records hold, such as raw times; keep that"
+                " file, or use rows.frame().to_csv"
+            )
         target = Path(path)
         if has_content(target) and not overwrite:
             raise StoreError(f"{target}: has content already; overwrite=True replaces it")
@@ -232,20 +262,26 @@ class MeasuredRows(Sequence[Measurement]):
     def best(self) -> ResultTable[BestAlgorithm]:
         """The fastest algorithm at each size, by the same procedure as `answer`.
 
+        Of a single launch the verdict is on that launch: its intervals are of iterations.
+        `busbar.compare` asks about launches, and tells nothing from one.
         A line for each setting, number of ranks and size where the answer compares algorithms; none
         for rows of one algorithm, or of one rank.
         """
         named = [
             winner.row
-            for ranges in answers(self._together).values()
+            for ranges in answers(self._together, self._launches).values()
             for one in ranges
             for winner in one.won
         ]
-        by_size = answers(self._together, each_size=True)
+        by_size = answers(self._together, self._launches, each_size=True)
         ranges = chain.from_iterable(by_size.values())
         lines = [_best(one.won[0], row) for one, row in zip(ranges, named, strict=True)]
-        text = best_lines(self._together, by_size, _WIDTH)
-        text += caution_lines(self._together, _WIDTH)
+        text = best_lines(self._together, by_size, _WIDTH, self._launches)
+        # If the launches are too disturbed, the text begins with that.
+        of_launch = "" if too_disturbed(self._launches) else self._of_launch
+        known = of_launch or disturbance(self._together)
+        for note in (known, one_launch(self._together, self._launches)):
+            text += wrap_line(in_keywords(note), _WIDTH, 2)
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 
     def figures(self, form: FigureForm = "svg") -> dict[str, bytes]:
@@ -327,7 +363,8 @@ def load(
 
     A list of paths is accepted as well, and a pattern such as ``"*.log"``, which stands for the
     files that it matches, by name. Of a folder the records are read, or else the logs: ``.log``,
-    ``.out`` and ``.txt``. ``ranks`` and ``collective`` are those of logs that do not state them.
+    ``.out`` and ``.txt``. ``ranks`` and ``collective`` are those of logs that do not state them;
+    ReportError is raised if rows state others, which `MeasuredRows.filter` chooses from.
     A launch that several files have counts once. ``notes`` says so, and which files cannot be read;
     if none can, ReportError is raised, which is MissingFile for a file that does not exist.
     A CSV file has no raw times and nothing of the run, see docs/reports.md.
@@ -354,11 +391,24 @@ def load(
     if not readings:
         raise errors[0]
     notes = dict.fromkeys(str(note) for one in readings for note in one.notes)
+    for name, value in (("ranks", ranks), ("collective", collective)):
+        _check_stated(name, value, [row for one in readings for row in one.rows])
     both = zip(known, readings, strict=True)
     return MeasuredRows(
         (row for path, one in both for row in with_details(path, one.rows)),
         [*map(str, errors), *notes],
     )
+
+
+def _check_stated(name: str, value: object, rows: Iterable[Measurement]) -> None:
+    """Raise ReportError if rows state another value than that of an argument of `load`."""
+    for row in rows if value else ():
+        stated = getattr(row, name)
+        if stated not in (None, "", value):
+            raise ReportError(
+                f"busbar.load: {name} is for logs that do not state it, and {row.run.source} has"
+                f" {stated}, not {value}; leave {name} out, and choose with rows.filter({name}=...)"
+            )
 
 
 def _value(row: Measurement, name: str) -> Any:
@@ -421,6 +471,12 @@ def _count(ranks: object) -> int:
     return count
 
 
+def _no_record(rows: Sequence[Measurement]) -> Measurement | None:
+    """The first row that is more, or less, than its record, as of other logs; None without one."""
+    pairs = zip(rows, as_columns(rows), strict=True)
+    return next((row for row, again in pairs if _FIGURES(row) != _FIGURES(again)), None)
+
+
 def _only_rows(values: object) -> Iterator[Measurement]:
     """The values, which must be rows. Raises Unsupported."""
     for value in values if isinstance(values, Iterable) else [values]:
@@ -460,7 +516,7 @@ def _best(winner: Winner, named: Measurement) -> BestAlgorithm:
         transport=row.transport,
         verdict=verdict(winner),
         time_s=row.time_s or nan,
-        busbw_bytes_per_s=row.busbw_bytes_per_s,
+        busbw_bytes_per_s=row.busbw_bytes_per_s or nan,
         next="" if following is None else plain_name(following),
         next_transport="" if following is None else following.transport,
         ratio=winner.margin,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isnan, nan
 from pathlib import Path
 from typing import SupportsIndex
 
@@ -47,14 +48,15 @@ class PredictedTime:
 
     ``best``: True for the fastest at this size. ``bound_s``: the one-port bound, 0 where nothing is
     moved, None if it is not known (docs/model.md). ``steps``: steps with messages. ``sent``: bytes
-    that leave the busiest rank, in units of the collective's total.
+    that leave the busiest rank, in units of the collective's total. ``busbw_bytes_per_s``: NaN for
+    a collective that moves no data.
     """
 
     size: int
     ranks: int
     algorithm: str
     time_s: float
-    busbw_bytes_per_s: float | None
+    busbw_bytes_per_s: float
     best: bool
     bound_s: float | None
     steps: int
@@ -68,14 +70,14 @@ class SimulatedTime:
 
     ``posting_s`` to ``adding_s``: parts of the time, along the chain of messages that the last rank
     waited for; ``sharing_s``: what others on its links cost. ``exact``: False if the time may be
-    off by up to 10 %, as large cases are.
+    off by up to 10 %, as large cases are. ``busbw_bytes_per_s``: see `PredictedTime`.
     """
 
     size: int
     ranks: int
     algorithm: str
     time_s: float
-    busbw_bytes_per_s: float | None
+    busbw_bytes_per_s: float
     posting_s: float
     latency_s: float
     wire_s: float
@@ -277,11 +279,11 @@ def _root(root: SupportsIndex, ranks: int) -> int:
     return rank
 
 
-def _busbw(collective: str, ranks: int, size: int, seconds: float) -> float | None:
-    """Bytes per second; None for a collective that moves no data, and for no time."""
+def _busbw(collective: str, ranks: int, size: int, seconds: float) -> float:
+    """Bytes per second; NaN for a collective that moves no data, and for no time."""
     what = catalogue.spec(collective)
     if seconds <= 0 or not what.size(ranks, size, 1).shown_bytes:
-        return None
+        return nan
     return what.alg_factor(ranks) * what.bus_factor(ranks) * size / seconds
 
 
@@ -294,7 +296,7 @@ def _first_columns(
         ("size", "right", [format_size(one.size) for one in lines]),
         ("algorithm", "left", [one.algorithm for one in lines]),
         ("time", "right", [format_seconds(one.time_s, style) for one in lines]),
-        ("busbw", "right", ["-" if rate is None else format_rate(rate) for rate in rates]),
+        ("busbw", "right", ["-" if isnan(rate) else format_rate(rate) for rate in rates]),
     ]
 
 

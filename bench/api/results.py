@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
 from busbar.errors import MissingLibrary
+from busbar.units import format_count
 from reports.analysis.answer import Verdict
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class BestAlgorithm:
     ``answer_transport``: what moved the bytes of these three; with two transports, ``next`` may be
     the same algorithm over the other one. ``arrival``: the pattern in which ranks arrived, without
     its delay, such as ``late:0``. ``across``: what the times are (docs/record.md).
+    ``busbw_bytes_per_s``: NaN for a collective that moves no data.
     """
 
     size: int
@@ -44,7 +46,7 @@ class BestAlgorithm:
     transport: str
     verdict: Verdict
     time_s: float
-    busbw_bytes_per_s: float | None
+    busbw_bytes_per_s: float
     next: str
     next_transport: str
     ratio: float | None
@@ -64,6 +66,14 @@ class BestAlgorithm:
 L = TypeVar("L")
 
 
+def item(items: Sequence[L], at: int | slice, what: str) -> L | Sequence[L]:
+    """An item or a slice. Raises IndexError that says how many there are of ``what``."""
+    try:
+        return items[at]
+    except IndexError:
+        raise IndexError(f"no {what} {at}: there are {format_count(len(items), what)}") from None
+
+
 class ResultTable(Sequence[L], Generic[L]):
     """Lines of one dataclass, in order. ``str()`` gives a table, ``frame()`` a DataFrame."""
 
@@ -78,8 +88,8 @@ class ResultTable(Sequence[L], Generic[L]):
     def __getitem__(self, at: slice) -> Sequence[L]: ...
 
     def __getitem__(self, at: int | slice) -> L | Sequence[L]:
-        """A line; a slice gives a tuple of lines."""
-        return self._lines[at]
+        """A line; a slice gives a tuple of lines. Raises IndexError with the number of lines."""
+        return item(self._lines, at, "line")
 
     def __len__(self) -> int:
         """The number of lines."""

@@ -104,7 +104,8 @@ class RunInterrupted(KeyboardInterrupt):
         kept = (
             f"in {', '.join(outs)}" if outs else 'in this error\'s rows; out="run.jsonl" keeps them'
         )
-        super().__init__(f"{format_count(len(rows), 'finished row')} {kept}" if rows else "")
+        finished = f"{format_count(len(rows), 'finished row')} {kept}"
+        super().__init__(finished if rows else "interrupted before a row was finished")
         self.rows = rows
 
 
@@ -311,7 +312,7 @@ def _launches(
     elsewhere = launcher is not None
     for text in map(str, requested):
         options = parsed([*argv, *(f"--out={one}" for one in outs), "--ranks", text])
-        counts += options.rank_list
+        counts += [count for count in options.rank_list if count not in counts]
         elsewhere |= options.on_hosts
     if not elsewhere:
         refuse_results(options)
@@ -406,7 +407,10 @@ def _measured(file: Path, outs: Sequence[str]) -> MeasuredRows:
     rows = load(file)
     source = outs[0] if outs else "busbar.run"
     runs = {id(row.run): replace(row.run, source=source) for row in rows}
-    return MeasuredRows((structs.replace(row, run=runs[id(row.run)]) for row in rows), rows.notes)
+    # Its lines are others in a file that had records before.
+    named = re.compile(rf"{re.escape(str(file))}(:[0-9]+)?")
+    notes = [named.sub(lambda _: source, note) for note in rows.notes]
+    return MeasuredRows((structs.replace(row, run=runs[id(row.run)]) for row in rows), notes)
 
 
 def _finished(file: Path, outs: Sequence[str]) -> MeasuredRows:

@@ -64,11 +64,11 @@ def factor(text: str) -> float:
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Names joined by commas. Raises Unsupported if one of several is ``all``."""
+    """Names joined by commas, each once. Raises Unsupported if one of several is ``all``."""
     every = tuple(text.split(","))
     if "all" in every and len(every) > 1:
         raise Unsupported(f"{text[:80]}: all stands alone; leave out the other names, or all")
-    return every
+    return tuple(dict.fromkeys(every))
 
 
 def hosts(text: str) -> tuple[str, ...]:

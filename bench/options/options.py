@@ -730,7 +730,7 @@ class Pt2ptOptions(Options):
     tests: tuple[str, ...] = option(
         f"--tests NAMES  of {', '.join(TESTS)}, joined by commas (default: all)",
         TESTS,
-        lambda text: tuple(dict.fromkeys(names(text, TESTS, "test"))),
+        lambda text: names(text, TESTS, "test"),
         title="what is measured",
         action=JoinLists,
     )
@@ -785,7 +785,7 @@ def _choices(text: str | None, collective: str, *, more: bool) -> tuple[Choice, 
     if text is None:
         ours = ("ring", "tree", "torus", "ps") if more else (catalogue.usual(collective),)
         return tuple(map(Choice, (*ours, "library")))
-    chosen = tuple(map(parse_choice, types.split_names(text)))
+    chosen = tuple(dict.fromkeys(map(parse_choice, types.split_names(text))))
     labels = [choice.label for choice in chosen]
     for choice in chosen:
         if choice.shown in (*_known(collective), NONBLOCKING):

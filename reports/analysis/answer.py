@@ -47,16 +47,18 @@ _WIDE = 16.0  # ratio of ends: see `_is_wide`
 HEADS = ("sizes", "algorithm", "first, last", "next takes (95 %)", "library takes")
 
 
-def answers(rows: Sequence[Measurement], *, each_size: bool = False) -> dict[str, list[Stretch]]:
+def answers(
+    rows: Sequence[Measurement], launches: Sequence[Measurement] = (), *, each_size: bool = False
+) -> dict[str, list[Stretch]]:
     """The algorithm to use in each range of sizes, for each setting and number of ranks.
 
     The keys name setting and ranks. ``each_size``: the fastest of each size by itself, instead of
-    ranges of sizes. Left out are sizes with a single algorithm, as of a run that was interrupted,
-    and one rank, which sends nothing.
+    ranges of sizes. ``launches``: see `winners`. Left out are sizes with a single algorithm, as of
+    a run that was interrupted, and one rank, which sends nothing.
     """
     stretches_of = {}
     divided = at_each_size if each_size else stretches
-    for thing, cells in winners(rows).items():
+    for thing, cells in winners(rows, launches).items():
         compared = {at: winner for at, winner in cells.items() if winner.margin is not None}
         for ranks in counts(compared):
             if ranks != 1:
@@ -70,16 +72,17 @@ def alone(rows: Sequence[Measurement]) -> str:
     return _ALONE if ranks == {1} and len(names) > 1 else ""
 
 
-def one_launch(rows: Sequence[Measurement]) -> str:
+def one_launch(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()) -> str:
     """That the intervals of an answer are of one launch, and how to measure several.
 
     Empty where no interval tells anything, for rows of several launches, and of other benchmarks.
+    ``launches``: see `winners`.
     """
     ours = all(r.run.format.startswith("busbar") and r.step is None for r in rows)
     if not ours or any(r.launches_s or launch_of(r.run) is not None for r in rows):
         return ""
     runs = grouped(rows, attrgetter(*KEYS)).values()
-    won = [w for ranges in answers(rows).values() for one in ranges for w in one.won]
+    won = [w for ranges in answers(rows, launches).values() for one in ranges for w in one.won]
     if any(len({id(r.run) for r in same}) > 1 for same in runs) or not any(map(_telling, won)):
         return ""
     return f"one launch: the next may lie outside these intervals; --launches {LAUNCHES} covers it"
@@ -272,14 +275,15 @@ def _doubt(low: float | None, high: float | None) -> str:
     return "{where} it may be no faster{within}"
 
 
-def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
+def server_and_ring(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()) -> list[str]:
     """How many times as long a parameter server took as a ring, a sentence for each rank count.
 
     For all-reduce at the largest size that both have, with the ratio of the bytes through their
     busiest ports by the textbook. On one host, which has no ports, or if the two ratios disagree,
     the sentence says why times need not follow these bytes.
     Without a ring, the sharded parameter server is compared instead. Rows whose work ranks shared
-    are left out: their times need not follow the bytes of the algorithm.
+    are left out: their times need not follow the bytes of the algorithm. ``launches``: see
+    `winners`.
     """
     usable = [
         r
@@ -287,7 +291,7 @@ def server_and_ring(rows: Sequence[Measurement]) -> list[str]:
         if r.collective == "allreduce" and r.algorithm in VOLUMES and r.time_s and not r.wrong
         if r.size and (r.ranks or 0) > 1 and not r.worksharing
     ]
-    lines, unknown = [], mostly_disturbed(rows)
+    lines, unknown = [], mostly_disturbed(launches or rows)
     kinds = grouped(usable, lambda r: (r.ranks or 0, r.dtype, r.op, r.transport))
     several = [len(set(values)) > 1 for values in zip(*kinds, strict=True)]
     for (ranks, *others), kind in sorted(kinds.items()):

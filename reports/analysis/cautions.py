@@ -71,7 +71,7 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     wrong = sum(bool(r.wrong) for r in rows)
     who = f"{format_count(wrong, 'row')} {agreeing(wrong, 'have')}"
     texts = [f"{who} wrong elements"] if wrong else []
-    texts += filter(None, [_causes(timed)])
+    texts += filter(None, [causes(timed)])
     shared = sum(marked(r) != r.algorithm for r in timed)
     if shared:
         texts.append(
@@ -245,19 +245,37 @@ def disturbance(rows: Sequence[Measurement]) -> str:
     Ranks that shared cores, and other programs on the cores unless `too_disturbed` says so; empty
     if there was neither.
     """
+    return causes(rows, programs=not too_disturbed(rows))
+
+
+def launch_disturbance(rows: Sequence[Measurement], launches: Sequence[Measurement]) -> str:
+    """What other programs did in the launches of rows that do not show it themselves, in a clause.
+
+    ``launches``: all rows of these launches. Rows may be too short to show it, and others are not.
+    Empty if one of ``rows`` shows other programs, which `disturbance` says, or if none does.
+    """
+    if any(map(is_disturbed, rows)):
+        return ""
+    cause = _programs([r for r in launches if r.time_s is not None])
+    return f"times may be disturbed: in the same launch {cause}" if cause else ""
+
+
+def causes(rows: Sequence[Measurement], programs: bool = True) -> str:
+    """What may have changed the times of rows, in one clause; ``programs``: also other programs."""
     timed = [r for r in rows if r.time_s is not None]
-    return _causes(timed, programs=not too_disturbed(timed))
-
-
-def _causes(timed: Sequence[Measurement], programs: bool = True) -> str:
-    """`disturbance` of rows with times; ``programs``: also of other programs."""
-    shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     crowded = crowding(timed)
-    causes = [f"ranks share cores ({crowded})"] * bool(crowded)
-    if shares and programs:
-        remedy = "" if any(r.step for r in timed) else " (try --wait-quiet 10m)"
-        causes.append(f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}{remedy}")
-    return f"times may be disturbed: {'; '.join(causes)}" if causes else ""
+    known = [f"ranks share cores ({crowded})"] * bool(crowded)
+    known += filter(None, [_programs(timed) if programs else ""])
+    return f"times may be disturbed: {'; '.join(known)}" if known else ""
+
+
+def _programs(timed: Sequence[Measurement]) -> str:
+    """How much other programs took of the cores during rows, with the remedy; empty for little."""
+    shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
+    if not shares:
+        return ""
+    remedy = "" if any(r.step for r in timed) else " (try --wait-quiet 10m)"
+    return f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}{remedy}"
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:

@@ -77,6 +77,15 @@ class Joined:
         return self.base_runs, self.new_runs
 
     @property
+    def of_one_launch(self) -> bool:
+        """True if the same single launch measured base and new, as two algorithms (``ignore``)."""
+        return (
+            list(map(len, self.sides)) == [1, 1]
+            and launch_name(self.base.run) == launch_name(self.new.run)
+            and self.base.algorithm != self.new.algorithm
+        )
+
+    @property
     def base_times(self) -> list[float]:
         """All values of base, of all launches."""
         return [t for run in self.base_runs for t in run]

@@ -65,16 +65,17 @@ Cells = dict[tuple[int, int], Winner]
 """Winners by size and number of ranks."""
 
 
-def winners(rows: Sequence[Measurement]) -> dict[str, Cells]:
+def winners(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()) -> dict[str, Cells]:
     """The winners at each (size, rank count), by setting (collective, type, placement, ...).
 
     Rows with wrong results cannot win, nor rows whose work other ranks may have done
     (``worksharing``). Rows of ``busbar qualify`` do not compete: what they call algorithm is the
     direction. If most rows were disturbed, nothing is known of the ratios between single
-    launches (`time_ratio`).
+    launches (`time_ratio`). ``launches``: all rows of the launches that the rows are a part of; of
+    these it counts whether most were disturbed.
     """
     groups: dict[str, dict[tuple[int, int], dict[str, list[Measurement]]]] = {}
-    unknown = mostly_disturbed(rows)
+    unknown = mostly_disturbed(launches or rows)
     several = _several_transports(rows)
     for r in rows:
         if not r.ranks or r.size is None or not r.time_s or r.wrong or r.worksharing:
@@ -126,13 +127,17 @@ def mostly_disturbed(rows: Sequence[Measurement]) -> bool:
     timed = [r for r in rows if r.time_s is not None and tells_others(r)]
     if 2 * sum(is_disturbed(r, MUCH) for r in timed) <= len(timed):
         return False
-    alone = [
+    return 2 * sum(is_disturbed(r, MUCH) for r in of_one_launch(timed)) > len(timed)
+
+
+def of_one_launch(rows: Sequence[Measurement]) -> list[Measurement]:
+    """The rows whose setting a single launch measured, and those of training steps."""
+    return [
         row
-        for same in grouped(timed, attrgetter(*KEYS)).values()
+        for same in grouped(rows, attrgetter(*KEYS)).values()
         for row in same
         if row.step is not None or not (row.launches_s or len({id(r.run) for r in same}) > 1)
     ]
-    return 2 * sum(is_disturbed(r, MUCH) for r in alone) > len(timed)
 
 
 def _winner(contenders: Mapping[str, Sequence[Measurement]], unknown: bool) -> Winner:

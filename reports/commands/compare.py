@@ -36,7 +36,6 @@ from reports.commands.output import (
     wanted,
 )
 from reports.readers.qualified import Qualified, in_order, is_qualified, read_verdicts
-from reports.records.measurement import grouped
 from reports.records.metrics import named
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         from reports.analysis.compare import parse_ignored
         from reports.analysis.expect import parse_share
         from reports.analysis.launches import over_launches
-        from reports.tables.comparison import comparison_document
+        from reports.tables.comparison import comparison_document, warnings_by_side
 
         selection = wanted(self)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
@@ -115,10 +114,8 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
                 "" if fail is not None else "; --fail-slower 5% fails such rows if slower by more"
             )
             note(f"untested: single figures have no interval; {how} to have a test{gate}")
-        named = [("BASE", text) for text in warnings_of(base)]
-        named += [("NEW", text) for text in warnings_of(new)]
-        for warning, whose in grouped(named, lambda one: one[1]).items():
-            note(f"{' and '.join(name for name, _ in whose)}: {warning}")
+        for warning in warnings_by_side(warnings_of(base), warnings_of(new)):
+            note(warning)
         if self.format == "md":
             from reports.tables.markdown import comparison_markdown
 

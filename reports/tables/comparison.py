@@ -189,6 +189,11 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
     fewest = min(len(side) for c in untold for side in c.row.sides)
     once = command and f":\n{command} --launches {_LAUNCHES if fewest < _LAUNCHES else 2 * fewest}"
     why = "What differs from launch to launch is in no iteration of one: launch both several times"
+    if any(c.row.of_one_launch for c in untold):
+        why = (
+            "Algorithms of one launch are compared within it by its answer; this comparison asks"
+            f" about launches. {why}"
+        )
     if fewest > 1:
         why = "So few launches do not tell a difference from chance: launch both more often"
     if command and rows[0].step is not None:  # which has no launches of its own
@@ -228,6 +233,15 @@ def _least_seen_text(share: float) -> str:
         return f"{100 * share:.2g} %"
     factor = min(1 + share, OPEN)
     return f"{_FACTOR}{factor:.{0 if factor >= 10 else 1}f}"
+
+
+def warnings_by_side(base: Sequence[str], new: Sequence[str]) -> list[str]:
+    """The warnings about BASE and NEW, each with its side or ``BASE and NEW``."""
+    named = [("BASE", text) for text in base] + [("NEW", text) for text in new]
+    return [
+        f"{' and '.join(name for name, _ in whose)}: {warning}"
+        for warning, whose in grouped(named, lambda one: one[1]).items()
+    ]
 
 
 def clocks(comparisons: Sequence[Comparison]) -> str:

@@ -134,13 +134,15 @@ _SPARE = ("first, last", "figure", "library takes")
 _KEY = "~: another may be as fast"
 
 
-def answer(rows: Sequence[Measurement], width: int) -> list[str]:
+def answer(
+    rows: Sequence[Measurement], width: int, launches: Sequence[Measurement] = ()
+) -> list[str]:
     """The winners by ranges of sizes (`answers`) as lines of ``width``, more if names are longer.
 
-    If most rows were disturbed, the first line says so (`foreword`).
+    If most rows were disturbed, the first line says so (`foreword`). ``launches``: see `winners`.
     """
-    every = answers(rows)
-    lines = foreword(rows, width) if every or alone(rows) else []
+    every = answers(rows, launches)
+    lines = foreword(rows, width, launches) if every or alone(rows) else []
     disturbed = bool(lines)  # which says already why much cannot be told
 
     def wrapped(texts: Iterable[str]) -> list[str]:
@@ -153,28 +155,35 @@ def answer(rows: Sequence[Measurement], width: int) -> list[str]:
         if changes := crossovers(ranges):
             lines += wrap_line(f"crossovers: {changes}", width, len(_GAP))
         lines += wrapped([*([] if disturbed else unsure(ranges)), sentence(ranges)])
-    return lines + wrapped([*server_and_ring(rows), *fastest_samples(rows)])
+    return lines + wrapped([*server_and_ring(rows, launches), *fastest_samples(rows)])
 
 
-def foreword(rows: Sequence[Measurement], width: int) -> list[str]:
+def foreword(
+    rows: Sequence[Measurement], width: int, launches: Sequence[Measurement] = ()
+) -> list[str]:
     """Why there is no answer, or why the run is to be repeated first; mostly no lines.
 
-    It begins an `answer`, and stands for one where nothing can be compared.
+    It begins an `answer`, and stands for one where nothing can be compared. ``launches``: see
+    `winners`.
     """
     from reports.analysis.cautions import too_disturbed  # not before the first row
 
-    text = alone(rows) or too_disturbed(rows)
+    text = alone(rows) or too_disturbed(launches or rows)
     return wrap_line(text, width, len(_GAP))
 
 
 def best_lines(
-    rows: Sequence[Measurement], answer: Mapping[str, Sequence[Stretch]], width: int
+    rows: Sequence[Measurement],
+    answer: Mapping[str, Sequence[Stretch]],
+    width: int,
+    launches: Sequence[Measurement] = (),
 ) -> list[str]:
     """The fastest algorithm at each size as lines: a table per setting and number of ranks.
 
     ``answer``: the result of `answers` for the rows, with ``each_size``. ``width``: of a line.
+    ``launches``: see `winners`.
     """
-    lines = foreword(rows, width) if answer or alone(rows) else []
+    lines = foreword(rows, width, launches) if answer or alone(rows) else []
     for what, each in answer.items():
         lines += [""] * bool(lines) + wrap_line(f"the fastest of {what}, at each size", width, 0)
         lines += _ranges(each, width)

@@ -138,7 +138,8 @@ def test_limits_follow_budgets_and_sizes() -> None:
     assert [b - a for a, b in zip(one, two, strict=True)] == pytest.approx([1.5] * len(one))
     out = one[:14:2]
     assert out == sorted(out) and all(a > b for a, b in zip(out, one[1:14:2], strict=True))
-    assert _limits("-e", "2M", "-A", "ring,ring") == 2 * _limits("-e", "2M", "-A", "ring")
+    ring, tree = (_limits("-e", "2M", "-A", name) for name in ("ring", "tree"))
+    assert _limits("-e", "2M", "-A", "ring,tree") == ring + tree
 
 
 def test_a_sweep_keeps_within_its_total(monkeypatch: pytest.MonkeyPatch) -> None:
