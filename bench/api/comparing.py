@@ -20,6 +20,7 @@ from reports.tables.comparison import (
     clocks,
     comparison_tables,
     counts_of,
+    order,
     remedy,
     resolution,
     warnings_by_side,
@@ -98,7 +99,7 @@ def compare(
         settings = parse_ignored(",".join(map(str, each(ignore)))) if ignore else ()
         compared, *_ = compare_runs(left, right, noise, how, texts.append, settings)
     advice = in_keywords(remedy(compared, "with busbar.compare(base, new)"))
-    texts += [advice, resolution(compared), clocks(compared)]
+    texts += [advice, order(compared), resolution(compared), clocks(compared)]
     texts += warnings_by_side(left.warnings, right.warnings)
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
     lines += [line for text in texts for line in wrap_line(text, _WIDTH, 0)]

@@ -64,6 +64,8 @@ class Joined:
     within: tuple[float, ...] = ()
     #: Wrong elements in the results of new, in all launches.
     wrong: int = 0
+    #: True if all launches of one side are known to have started before those of the other.
+    in_sequence: bool = False
 
     @property
     def algorithm(self) -> str:
@@ -268,6 +270,13 @@ def _clocks(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[fl
     return (median(sides[0]), median(sides[1])) if all(sides) else None
 
 
+def _in_sequence(base: Sequence[Measurement], new: Sequence[Measurement]) -> bool:
+    """True if all launches of one side started before those of the other; False if not known."""
+    sides = [[str(r.run.environment.get("started") or "") for r in rows] for rows in (base, new)]
+    # ISO 8601 in UTC, to the second: the order of the texts is that of the times.
+    return all(map(all, sides)) and (max(sides[0]) < min(sides[1]) or max(sides[1]) < min(sides[0]))
+
+
 def join(
     base: Sequence[Measurement], new: Sequence[Measurement], ignore: Sequence[Ignored] = ()
 ) -> tuple[list[Joined], list[Measurement], list[Measurement]]:
@@ -288,6 +297,7 @@ def join(
             _clocks(left[key], right[other]),
             within_launches(left[key], right[other]),
             sum(r.wrong or 0 for r in right[other]),
+            _in_sequence(left[key], right[other]),
         )
         for key, other in keys.items()
     ]

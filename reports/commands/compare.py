@@ -204,6 +204,7 @@ def _print(
         clocks,
         comparison_tables,
         counts_of,
+        order,
         remedy,
         resolution,
         unjudged,
@@ -212,7 +213,7 @@ def _print(
     terminal = console()
     for shown in comparison_tables(comparisons, terminal.width):
         print_table(terminal, shown)
-    asides = (remedy, resolution, clocks, unjudged)
+    asides = (remedy, order, resolution, clocks, unjudged)
     for text in filter(None, (tell(comparisons) for tell in asides)):
         print("\n".join(wrap_line(text, terminal.width, 0)))
     print_rules(terminal, rules, rows, options)

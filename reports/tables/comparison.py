@@ -176,10 +176,11 @@ def _looks(rows: Sequence[Comparison], word: str) -> str:
     return f"{format_count(len(rows), 'row')} {by}, {where}"
 
 
-def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") -> str:
+def remedy(comparisons: Sequence[Comparison], by: str = "") -> str:
     """Advice to measure more launches; empty if every row has a verdict.
 
-    ``by``: how to compare the files that they write. The command to launch follows a line break.
+    ``by``: how to compare them, if not by the files that they write. The command to launch follows
+    a line break.
     """
     untold = [c for c in comparisons if c.word == CANNOT_TELL]
     if not untold:
@@ -187,7 +188,8 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
     rows = [c.row.new for c in comparisons]
     command = command_of(rows, without=("--launches",))
     fewest = min(len(side) for c in untold for side in c.row.sides)
-    once = command and f":\n{command} --launches {_LAUNCHES if fewest < _LAUNCHES else 2 * fewest}"
+    launches = _LAUNCHES if fewest < _LAUNCHES else 2 * fewest
+    once = command and f":\n{command} --launches {launches}{'' if by else ' --out FILE.jsonl'}"
     why = "What differs from launch to launch is in no iteration of one: launch both several times"
     if any(c.row.of_one_launch for c in untold):
         why = (
@@ -198,7 +200,19 @@ def remedy(comparisons: Sequence[Comparison], by: str = "a*.jsonl -- b*.jsonl") 
         why = "So few launches do not tell a difference from chance: launch both more often"
     if command and rows[0].step is not None:  # which has no launches of its own
         once = f"; each with --out FILE of its own:\n{command}"
-    return f"{why} and compare {by}, or have them take turns (busbar ab){once}"
+    how = by or "a*.jsonl -- b*.jsonl"
+    return f"{why} and compare {how}, or have them take turns (busbar ab){once}"
+
+
+def order(comparisons: Sequence[Comparison]) -> str:
+    """That a verdict may be of the machine, which changed between the sides; empty if in turns."""
+    told = [c for c in comparisons if c.word in ("slower", "faster")]
+    if not any(c.row.in_sequence for c in told):
+        return ""
+    return (
+        "BASE and NEW were launched one after the other: a change of the machine in between looks"
+        " the same. busbar ab launches both in turns."
+    )
 
 
 def resolution(comparisons: Sequence[Comparison]) -> str:

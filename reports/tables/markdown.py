@@ -22,7 +22,15 @@ from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
 from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, ERROR, TIME, present, setting
-from reports.tables.comparison import beside, bounds_text, by_algorithm, counts_of, remedy, unjudged
+from reports.tables.comparison import (
+    beside,
+    bounds_text,
+    by_algorithm,
+    counts_of,
+    order,
+    remedy,
+    unjudged,
+)
 from reports.tables.show import (
     busbw_texts,
     by_table,
@@ -137,7 +145,7 @@ def comparison_markdown(
     changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.wrong]
     rest = by_algorithm([c for c in comparisons if c not in changed])
     lines = [f"**{counts_of(comparisons)}** (NEW against BASE)", ""]
-    for text in filter(None, (tell(comparisons) for tell in (unjudged, remedy))):
+    for text in filter(None, (tell(comparisons) for tell in (unjudged, remedy, order))):
         lines += [_cell(text), ""]
     lines += [f"- differs: {_cell(str(d))}" for d in differing]
     lines += [""] if differing else []

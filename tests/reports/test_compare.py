@@ -263,7 +263,7 @@ def test_tables_fit_and_cut_nothing(
     out = "".join(cli(*words).out for words in commands)
     table = [line for line in out.splitlines() if str(runs) not in line]
     (command,) = [line for line in table if line.startswith("busbar ")]
-    assert command.endswith(" --launches 5")
+    assert command.endswith(" --launches 5 --out FILE.jsonl")
     assert max(len(line) for line in table if line != command) <= width and "…" not in out
     assert "cannot tell" in out and "▁" in out and "64M" in out
 
@@ -326,6 +326,29 @@ def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
         assert re.search(
             r"busbar allreduce --ranks \d+ -A ring\S* (-b|--sizes) .* --launches 5", out
         )
+
+
+def test_a_verdict_on_sides_that_followed_each_other_says_so(tmp_path: Path) -> None:
+    """Rule: if all launches of a side began before those of the other, a verdict says so.
+
+    A change of the machine in between looks like one of the code. Nothing is said without such a
+    verdict, of sides in turns, and where a log does not say when it began.
+    """
+
+    def told(slow: float, *minutes: int | None) -> str:
+        paths = []
+        for n, minute in enumerate(minutes):
+            at = {} if minute is None else {"started": f"2026-11-28T10:{minute:02}:00+00:00"}
+            kept = noisy(n, slow=slow if n % 2 else 1.0, **at)
+            paths.append(saved(tmp_path / f"{n}.jsonl", kept))
+        return " ".join(cli("compare", *paths[::2], "--", *paths[1::2]).out.split())
+
+    note = "BASE and NEW were launched one after the other: "
+    follow, turns = (0, 4, 1, 5, 2, 6, 3, 7), (0, 1, 2, 3, 4, 5, 6, 7)
+    assert "slower" in told(1.5, *follow) and note in told(1.5, *follow)
+    assert "slower" in told(1.5, *turns) and note not in told(1.5, *turns)
+    assert note not in told(1.0, *follow)
+    assert note not in told(1.5, None, *follow[1:])
 
 
 def test_two_algorithms_are_compared_on_request(tmp_path: Path) -> None:
