@@ -254,19 +254,34 @@ class Parser(argparse.ArgumentParser):
         return words
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse as argparse does; keeps words that no option takes for the error message."""
-        self._words = list(sys.argv[1:] if args is None else args)
+        """Parse as argparse does; keeps words that no option takes for the error message.
+
+        Hyphens and underscores in the long name of an option are the same.
+        """
+        words = list(sys.argv[1:] if args is None else args)
         self._spelled.clear()
-        completing(self, self._words)
-        own = self._words[: self._words.index("--")] if "--" in self._words else self._words
+        completing(self, words)
+        end = words.index("--") if "--" in words else len(words)
+        own = [self._as_known(word) for word in words[:end]]
+        self._words = [*own, *words[end:]]
         for word in own:
             name = word.partition("=")[0]
             meant = self._option_string_actions.get(f"-{name}")
             if _SINGLE_DASH.fullmatch(name) and meant and meant.help != argparse.SUPPRESS:
                 raise Unsupported(f"{word}: did you mean -{word}?")
-        parsed, self._left = super().parse_known_args(args, namespace)
+        parsed, self._left = super().parse_known_args(self._words, namespace)
         self._given = {*vars(parsed)}
         return parsed, self._left
+
+    def _as_known(self, word: str) -> str:
+        """The known spelling of a long option whose hyphens and underscores are others."""
+        name, equals, value = word.partition("=")
+        if name.startswith("--") and name not in self._option_string_actions:
+            for mark in "_-":
+                other = "--" + re.sub("[-_]", mark, name[2:])
+                if other in self._option_string_actions:
+                    return f"{other}{equals}{value}"
+        return word
 
     def spelled(self, without: Iterable[str]) -> list[str]:
         """The options that were parsed last and are listed in ``--help``, with their values.

@@ -1,4 +1,4 @@
-"""The exit statuses of all commands, and the mark of a run that ended early.
+"""The exit statuses of all commands, and marks of printed runs that readers look for.
 
 No other module has them. docs/launching.md has the same table of statuses.
 """
@@ -20,6 +20,8 @@ TERMINATED = 128 + 15
 EARLY = "# ended early:"
 #: Reasons for an early end that was asked for: how one by a signal begins, and the one by --total.
 BY_SIGNAL, TOTAL_OVER = "interrupted by", "the time of --total is over"
+#: In the footnote of a table whose rows are over launches.
+OVER_LAUNCHES = "launches' medians; 95 %: over launches"
 
 MEANING = {
     GOOD: "nothing failed",

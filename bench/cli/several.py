@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,11 +12,12 @@ from shutil import copyfile
 from bench.launch.launch import folder_for_rows, run_of_its_own
 from bench.options.launching import LaunchTurn, turns
 from bench.options.options import RunOptions
+from bench.run.recorder import kept_in
 from bench.run.screen import Screen
 from bench.run.table_text import report_width
 from busbar.errors import ReportError, Unsupported
 from busbar.launchers import launched
-from busbar.status import CLOSED, MISSING
+from busbar.status import BY_SIGNAL, CLOSED, EARLY, MISSING
 from busbar.terminal import print_note
 from busbar.units import format_count
 from reports.analysis.launches import over_launches
@@ -76,6 +78,13 @@ def several(
             if ended.interrupted or ended.status in _FINAL:
                 break
         lines = closing(rows) if closing else _closing(rows, options, details, quiet)
+        if ended.interrupted:
+            if kept := kept_in(options):
+                print_note(kept.removeprefix("; "))
+            if stdout is not None:
+                name = signal.Signals(ended.interrupted).name
+                whole = f"# launches measured: {at - 1} of {len(planned)}, and the next in part"
+                lines = [f"{EARLY} {BY_SIGNAL} {name}", whole, *lines]
         Screen(0).lines(lines)
     return worst
 

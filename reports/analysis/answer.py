@@ -88,6 +88,13 @@ def one_launch(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()
     return f"one launch: the next may lie outside these intervals; --launches {LAUNCHES} covers it"
 
 
+def without_rows(rows: Sequence[Measurement]) -> list[str]:
+    """A sentence on each algorithm of which every row was skipped, with the first reason."""
+    named = grouped(rows, attrgetter("collective", "algorithm"))
+    reasons = {name: [r.skipped for r in mine] for (_, name), mine in named.items()}
+    return [f"no {name} in the answer: {why[0]}" for name, why in reasons.items() if all(why)]
+
+
 def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
     """A table (heads, lines) with one line per range of sizes. Empty columns are left out."""
     lines = [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in ranges]
@@ -271,7 +278,7 @@ def _doubt(low: float | None, high: float | None) -> str:
     if (low, high) == UNKNOWN:
         return f"{CANNOT_TELL} {{where}}: other programs took cores"
     if _tells_nothing(low, high):
-        return f"{CANNOT_TELL} {{where}}: the interval is too wide{{within}}"
+        return f"{CANNOT_TELL} {{where}}: the interval is too wide"
     return "{where} it may be no faster{within}"
 
 

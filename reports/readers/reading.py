@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from busbar.arguments import program
 from busbar.errors import ReportError
 from busbar.files import decoded
-from busbar.status import EARLY
+from busbar.status import EARLY, OVER_LAUNCHES
 from busbar.units import agreeing, format_count
 from reports.readers import (
     codec,
@@ -136,6 +136,10 @@ def foreign_texts() -> tuple[tuple[str, str], ...]:
         (
             r'"threadblocks"\s*:|"remote_buffers"\s*:',
             f"this is an execution plan of MSCCL++, which {program('collectives')} verify reads",
+        ),
+        (
+            OVER_LAUNCHES,
+            "this is a table over launches, without their times: take the file of --out",
         ),
         *unread,
         (r"\bNCCL INFO ", "NCCL's own lines (NCCL_DEBUG), and no row of a benchmark among them"),

@@ -28,6 +28,7 @@ from reports.analysis.answer import (
     server_and_ring,
     stretch_table,
     unsure,
+    without_rows,
 )
 from reports.analysis.compare import CANNOT_TELL, row_key
 from reports.analysis.steps import fastest_samples
@@ -208,8 +209,13 @@ def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
 
 
 def caution_lines(rows: Sequence[Measurement], width: int) -> list[str]:
-    """What an answer rests on, as lines: `disturbance_lines`, and whether it is of one launch."""
-    return [*disturbance_lines(rows, width), *wrap_line(one_launch(rows), width, len(_GAP))]
+    """What an answer rests on, as lines.
+
+    These are `without_rows`, `disturbance_lines`, and whether the answer is of one launch.
+    """
+    lines = [line for text in without_rows(rows) for line in wrap_line(text, width, len(_GAP))]
+    lines += disturbance_lines(rows, width)
+    return [*lines, *wrap_line(one_launch(rows), width, len(_GAP))]
 
 
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:

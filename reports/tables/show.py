@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace as replace_struct
 
+from busbar.status import OVER_LAUNCHES
 from busbar.tables import WIDE, Column, RenderedTable, draw_sparkline, fit_columns, render_rich
 from busbar.terminal import make_printable, open_console
 from busbar.units import (
@@ -252,9 +253,7 @@ def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Rendered
     counts = sorted({len(r.launches_s) for r in rows if r.launches_s})
     if counts:
         several = " or ".join(map(str, counts))
-        notes.append(
-            f"time: the geometric mean of {several} launches' medians; 95 %: over launches"
-        )
+        notes.append(f"time: the geometric mean of {several} {OVER_LAUNCHES}")
     if any(r.times_s and not r.launches_s and launch_of(r.run) for r in rows):
         which = "other rows" if counts else "rows"
         notes.append(f"{which} of one launch: its median, and 95 % within it")

@@ -53,6 +53,21 @@ def test_help_states_each_default_and_hides_what_has_no_text() -> None:
     assert "--inner" not in text and "how long:" in text
 
 
+def test_hyphens_and_underscores_in_a_long_name_are_the_same() -> None:
+    """Rule: an option is found by either; a value and the words after ``--`` keep theirs."""
+
+    class Options(OptionGroup):
+        warmup: str = option("--warmup_iters TEXT  before", "")
+        level: str = option("--mpi-level TEXT  of it", "")
+        words: tuple[str, ...] = option("words  more", (), nargs="*")
+
+    words = ("--warmup-iters=a-b", "--mpi_level", "c_d", "--", "--warmup-iters")
+    options = Options.parse(words, Options.make_parser(prog="p"))
+    assert (options.warmup, options.level, options.words) == ("a-b", "c_d", ("--warmup-iters",))
+    with pytest.raises(Unsupported, match="did you mean --mpi-level"):
+        Options.parse(["--mpi_levl", "1"], Options.make_parser(prog="p"))
+
+
 def test_a_group_may_be_called_as_alternatives_are() -> None:
     """Rule: options exclude each other by their alternatives alone, whatever their group's title.
 

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from reports.readers.reading import read
 from reports.records.cores import Load, busiest
 from reports.records.measurement import launch_of
 from tests.conftest import LIMIT_S, Mpi, Run, called, good, on_threads, popen, thorough
+from tests.reports.runs import allreduce, to_jsonl
 
 BENCH = ("-m", "bench.allreduce", "--transport", "inproc", "--placement", "out")
 SMALL = ("-b", "1K", "-e", "2K", "-n", "8")
@@ -163,6 +165,36 @@ def test_a_signal_ends_all_with_what_there_is(tmp_path: Path) -> None:
     assert process.returncode == 128 + signal.SIGTERM, err
     assert "ended early: interrupted by SIGTERM" in rest and "launch 3" not in err
     assert {ranks for ranks, _ in _counts(out)} >= {2} and "Traceback" not in err
+
+
+def test_launches_that_a_signal_ends_say_how_many_there_were(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rule: an answer of fewer launches than asked for says so, also with --quiet.
+
+    Where to see the rows stands on standard error.
+    """
+    kept, numbers = tmp_path / "r.jsonl", iter(range(0))
+
+    def launch(module: object, ranks: int, argv: list[str], stdout: object) -> Ended:
+        names = [word for flag, word in pairwise(argv) if flag == "--out"]
+        number = next(numbers)
+        ring = allreduce("ring", ranks, 1024, [1e-5] * 9, environment={"number": number})
+        for name in names:
+            with Path(name).open("ab") as file:
+                file.write(to_jsonl([ring]))
+        return Ended(0, "", signal.SIGINT if number == 2 else 0)
+
+    monkeypatch.setattr(several_launches, "run_of_its_own", launch)
+    for more in ([], ["--quiet"]):
+        numbers = iter(range(9))
+        words = ["--ranks", "2", "--launches", "5", "--out", str(kept), "--overwrite", *more]
+        status, out, err = called(partial(main, "allreduce"), *words)
+        assert status == 128 + signal.SIGINT and "launch 4" not in err
+        first, second, *_ = out.splitlines()
+        assert first == "# ended early: interrupted by SIGINT"
+        assert second == "# launches measured: 2 of 5, and the next in part"
+        assert f"busbar: for what was measured: busbar reports show {kept}" in err.splitlines()
 
 
 def test_a_dry_run_of_several_counts_tells_each() -> None:
