@@ -33,6 +33,12 @@ _SIGNS = (
     ("PALS", "PALS_RANKID", "PALS_SIZE"),
     ("Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
+# Options that put successive ranks on a host until it has its share.
+_BLOCKS = {
+    _OPEN_MPI: "--map-by ppr:{ranks}:node",
+    "MPICH (Hydra)": "-ppn {ranks}",
+    "Slurm (srun)": "--distribution=block",
+}
 # Variables with the number of ranks on this host: of Hydra (MPICH, Intel MPI), Open MPI, MVAPICH.
 _LOCAL_SIZE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
 # Variables of launchers that are not among the signs above: PMIx, PMI without a size, Intel MPI,
@@ -64,6 +70,10 @@ class Launched(NamedTuple):
         seconds apart. MPICH's launcher waits until each rank has exited.
         """
         return 10.0 if self.by == _OPEN_MPI else 2.0
+
+    def blocks(self, ranks: int) -> str:
+        """The option that puts ``ranks`` successive ranks on each host; empty if not known."""
+        return _BLOCKS.get(self.by, "").replace("{ranks}", str(ranks))
 
 
 def launched(env: Mapping[str, str] = os.environ) -> Launched | None:

@@ -41,6 +41,23 @@ def from_file(path: Path) -> list[tuple[str, str]]:
     return [*hosts.items()]
 
 
+def states_slots(path: Path) -> str:
+    """How a host file says how many ranks a host takes; empty if it names each host once, alone.
+
+    ``HOST:RANKS`` (MPICH), ``slots=`` (Open MPI), or a host's name in several lines. Raises
+    Unsupported if the file cannot be read.
+    """
+    names, options = list[str](), list[str]()
+    for (listed, *more), _ in lines(path):
+        names += _listed(listed)
+        options += more
+    if any(word.startswith("slots=") for word in options):
+        return "slots="
+    if any(":" in name for name in names):
+        return "HOST:RANKS"
+    return "lines" if len({*names}) < len(names) else ""
+
+
 def lines(path: Path) -> Iterator[tuple[list[str], str]]:
     """The words of each line of a file that has any, with their place. Raises Unsupported.
 

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, NamedTuple
 
 from bench.launch import child
-from bench.launch.hostfile import from_file
+from bench.launch.hostfile import from_file, states_slots
 from busbar.errors import BusbarError, StoreError, Unavailable, Unsupported
 from busbar.files import reason
 from busbar.installation import extra
@@ -91,18 +91,18 @@ class Interrupted(BusbarError):
 
 
 def launcher(
-    ranks: int, library: str, mpirun: str, env: Mapping[str, str]
+    ranks: int, library: str, mpirun: str, env: Mapping[str, str], map_by: str = "slot"
 ) -> tuple[list[str], dict[str, str]]:
     """The launcher's part of a command line on this host, and the environment that it needs.
 
     ``library`` is the MPI library's version text: Open MPI refuses root, and more ranks than cores,
-    by default.
+    by default. ``map_by``: Open MPI's policy to map ranks to hosts.
     """
     extra: dict[str, str] = {}
     command = [mpirun, "-n", str(ranks)]
     if "Open MPI" in library:
         # With only an option to oversubscribe, it puts all ranks on the first of several hosts.
-        command[1:1] = ["--map-by", "slot:oversubscribe"]
+        command[1:1] = ["--map-by", f"{map_by}:oversubscribe"]
         if os.geteuid() == 0:
             extra = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return command, {**env, **extra}
@@ -118,8 +118,9 @@ def hosts_launcher(
 ) -> tuple[list[str], dict[str, str]]:
     """Like `launcher`, with ranks on ``hosts``, or on those in a file that the launcher reads.
 
-    In a Slurm job srun starts them. Raises Unavailable without a launcher, Unsupported for a file
-    that is another MPI's.
+    Successive ranks are on one host until it has its share: as many as the file says, else the same
+    number on each host. In a Slurm job srun starts them. Raises Unavailable without a launcher,
+    Unsupported for a file that is another MPI's.
     """
     srun = shutil.which("srun") if env.get("SLURM_JOB_ID") else None
     names = ",".join(hosts)
@@ -128,21 +129,31 @@ def hosts_launcher(
         if file is not None:
             place, count = [f"--nodefile={file}"], len(from_file(file))
         # Without these a step has all nodes of the job, and where Slurm packs nodes
-        # (CR_Pack_Nodes) the first one gets nearly all ranks.
+        # (CR_Pack_Nodes) the first one gets nearly all ranks. A job may have another distribution.
         place += [f"--nodes={count}", f"--ntasks-per-node={-(-ranks // count)}"]
+        place += ["--distribution=block"]
         return [srun, *place, f"--ntasks={ranks}", "--kill-on-bad-exit=1"], dict(env)
     if mpirun is None:
         raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
     kept = {name: value for name, value in env.items() if name not in HOST_VARIABLES}
-    command, kept = launcher(ranks, library, mpirun, kept)
-    by_file, by_name = ("--hostfile", "--host") if "Open MPI" in library else ("-f", "-hosts")
-    if file is not None:
-        if by_file == "-f" and re.search(r"\bslots *=", file.read_text(errors="replace")):
-            raise Unsupported(f"--hostfile {file}: slots= is Open MPI's; MPICH reads HOST:RANKS")
-        command[1:1] = [by_file, str(file)]
-    else:
+    open_mpi = "Open MPI" in library
+    if file is None:
         each = -(-ranks // len(hosts))
-        command[1:1] = [by_name, ",".join(f"{host}:{each}" for host in hosts)]
+        command, kept = launcher(ranks, library, mpirun, kept)
+        slots = ",".join(f"{host}:{each}" for host in hosts)
+        command[1:1] = ["--host" if open_mpi else "-hosts", slots]
+        return command, kept
+    form = states_slots(file)
+    if form == "slots=" and not open_mpi:
+        raise Unsupported(f"--hostfile {file}: slots= is Open MPI's; MPICH reads HOST:RANKS")
+    if form == "HOST:RANKS" and open_mpi:
+        raise Unsupported(f"--hostfile {file}: HOST:RANKS is MPICH's; Open MPI reads HOST slots=2")
+    # Of hosts alone MPICH takes one after the other for each rank, and Open MPI fills the first.
+    each = 0 if form else -(-ranks // len(from_file(file)))
+    map_by = f"ppr:{each}:node" if each else "slot"
+    command, kept = launcher(ranks, library, mpirun, kept, map_by)
+    blocks = ["-ppn", str(each)] if each and not open_mpi else []
+    command[1:1] = ["--hostfile" if open_mpi else "-f", str(file), *blocks]
     return command, kept
 
 

@@ -28,7 +28,7 @@ from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
 from bench.run.screen import Group, Screen
-from bench.run.table_text import RankSummary, banner, layout, remarks, shown
+from bench.run.table_text import RankSummary, alternating, banner, layout, remarks, shown
 from bench.run.watchdog import StoppedNeighbour, Watchdog
 from bench.timing.measure import Timing
 from bench.timing.starts import StartSync
@@ -277,6 +277,7 @@ class Session(RunSession):
         level = self._world.threads() if "mpi" in over else None
         transport = self._opened.transport
         texts = remarks(self._group, self._crowd, self._world.size, transport, level, library)
+        texts += [] if self._listed else alternating(self._world.nodes)
         texts += self._entering.remarks(first.arrival)
         checked = describe_checks(options.check)
         texts += [checked] if checked and not self._listed else []

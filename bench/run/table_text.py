@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -185,6 +186,24 @@ def remarks(
     if mpi is not None:
         texts += level_remarks(mpi, library, shared)
     return [*texts, *transport.remarks]
+
+
+def alternating(nodes: Sequence[int]) -> list[str]:
+    """A remark if no two successive ranks share a host, although hosts have several ranks.
+
+    ``nodes``: the node of each rank. A ring in the order of the ranks then crosses the network more
+    often than it must: mostly the launcher got a list of hosts without a number of ranks for each.
+    """
+    hosts, most = len({*nodes}), max(Counter(nodes).values())
+    hops = sum(a != b for a, b in pairwise([*nodes, nodes[0]]))
+    if hops <= hosts or any(a == b for a, b in pairwise(nodes)):
+        return []
+    sign = launched()
+    option = sign.blocks(most) if sign else ""
+    return [
+        f"ranks alternate between hosts: {hops} of a ring's {len(nodes)} hops cross the network, in"
+        f" blocks {hosts}{option and f' ({option})'}"
+    ]
 
 
 def shown(pair: Placements, layout: TableLayout, explained: set[str]) -> list[str]:

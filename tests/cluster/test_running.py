@@ -56,18 +56,28 @@ def test_ranks_are_spread_over_hosts_with_names(mpi: Mpi, run: Run, tmp_path: Pa
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
 
 
-def test_ranks_start_on_the_hosts_that_are_named(mpi: Mpi, run: Run, tmp_path: Path) -> None:
-    """Rule: --host has as many ranks on each of its hosts, of either MPI, and none on others."""
-    file = tmp_path / "rows.jsonl"
+@pytest.mark.parametrize("flag", ["--host", "--hostfile"])
+def test_ranks_start_on_the_hosts_that_are_named(
+    mpi: Mpi, run: Run, tmp_path: Path, flag: str
+) -> None:
+    """Rule: --host has as many ranks on each of its hosts, of either MPI, and none on others.
+
+    Successive ranks share a host, also with a file of names alone.
+    """
+    file, hosts = tmp_path / "rows.jsonl", tmp_path / "hosts"
+    hosts.write_text("host1\nhost2\n")
+    where = "host1,host2" if flag == "--host" else str(hosts)
     done = run(
         *_start(mpi, "--hosts", "3", "--once", "--", mpi.python, "-m", "bench.allreduce"),
-        *("--ranks", "4", "--host", "host1,host2", "-A", "ring", "-b", "8", "-e", "8", "-n", "2"),
+        *("--ranks", "4", flag, where, "-A", "ring", "-b", "8", "-e", "8", "-n", "2"),
         *("-T", "60", "--out", str(file)),
     )
     assert done.returncode == 0, done.stderr
     environment_of_run = json.loads(file.read_text().splitlines()[0])["environment"]
     assert environment_of_run["hosts"] == ["host1", "host2"]
     assert environment_of_run["ranks_per_node"] == [2, 2]
+    assert environment_of_run["mapping"]["node"] == [0, 0, 1, 1]
+    assert "ranks alternate" not in done.stdout
 
 
 def test_a_launcher_in_the_command_is_not_started_twice(mpi: Mpi, run: Run) -> None:

@@ -32,7 +32,10 @@ def test_open_mpi_gets_the_flags_that_it_wants() -> None:
 def test_hosts_are_said_in_the_words_of_the_launcher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: --host and --hostfile reach either MPI's launcher and srun, instead of other hosts."""
+    """Rule: --host and --hostfile reach either MPI's launcher and srun, instead of other hosts.
+
+    A file without numbers of ranks gives the same blocks of ranks as --host.
+    """
     env = {"HYDRA_HOST_FILE": "others", "PRTE_MCA_prte_default_hostfile": "others", "A": "1"}
     hosts, file = ("a", "b"), tmp_path / "hosts"
     file.write_text("a:2\nb:2\n")
@@ -44,16 +47,27 @@ def test_hosts_are_said_in_the_words_of_the_launcher(
 
     assert words("MPICH 5", hosts) == "m -hosts a:2,b:2 -n 4"
     assert words("MPICH 5", (), file) == f"m -f {file} -n 4"
-    over = "--map-by slot:oversubscribe -n 4"
+    for text, by in (("a\nb\n", 2), ("a # b:2\nb\n\n", 2), ("a\nb\nc\n", 2), ("a", 4)):
+        file.write_text(text)
+        assert words("MPICH 5", (), file) == f"m -f {file} -ppn {by} -n 4"
+        mapped = f"--map-by ppr:{by}:node:oversubscribe -n 4"
+        assert words("Open MPI v5", (), file) == f"m --hostfile {file} {mapped}"
+    for text in ("a\na\nb\n", "a slots=2\nb\n"):  # such a file says how many
+        file.write_text(text)
+        over = "--map-by slot:oversubscribe -n 4"
+        assert words("Open MPI v5", (), file) == f"m --hostfile {file} {over}"
+    file.write_text("a\na\nb\n")
+    assert words("MPICH 5", (), file) == f"m -f {file} -n 4"
     assert words("Open MPI v5", hosts) == f"m --host a:2,b:2 {over}"
-    assert words("Open MPI v5", (), file) == f"m --hostfile {file} {over}"
     (tmp_path / "srun").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     env["SLURM_JOB_ID"] = "7"
     srun, last = f"{tmp_path}/srun", "--ntasks=4 --kill-on-bad-exit=1"
-    place = "--nodelist=a,b --nodes=2 --ntasks-per-node=2"  # as many on each, however Slurm packs
+    each = "--nodes=2 --ntasks-per-node=2 --distribution=block"  # however Slurm packs
+    place = f"--nodelist=a,b {each}"
+    file.write_text("a\nb\n")
     assert words("MPICH 5", hosts) == f"{srun} {place} {last}"
-    each = "--nodes=2 --ntasks-per-node=2"  # else srun takes other nodes of the job, too
+    # Without --nodes srun takes other nodes of the job, too.
     assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {each} {last}"
     file.write_text("a[1-2]\n")
     assert words("MPICH 5", (), file) == f"{srun} --nodefile={file} {each} {last}"
@@ -65,12 +79,18 @@ def test_hosts_are_said_in_the_words_of_the_launcher(
 
 
 def test_a_hostfile_of_another_mpi_is_refused(tmp_path: Path) -> None:
-    """Rule: MPICH gets no file in Open MPI's words, which it answers by eight lines of its own."""
+    """Rule: no MPI gets a file in the other's words, which it answers by lines of its own.
+
+    Open MPI takes ``a:2`` for the name of a host, which it cannot reach.
+    """
     file = tmp_path / "hosts"
     file.write_text("a slots=2\n")
     assert str(file) in hosts_launcher(2, "Open MPI v5", "m", {}, (), file)[0]
     with pytest.raises(Unsupported, match="slots= is Open MPI's; MPICH reads HOST:RANKS"):
         hosts_launcher(2, "MPICH 5", "m", {}, (), file)
+    file.write_text("a:2\n")
+    with pytest.raises(Unsupported, match="HOST:RANKS is MPICH's; Open MPI reads HOST slots=2"):
+        hosts_launcher(2, "Open MPI v5", "m", {}, (), file)
 
 
 @pytest.mark.parametrize(

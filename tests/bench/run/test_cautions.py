@@ -12,12 +12,18 @@ import bench.cli.ranks
 import bench.run.rows
 from bench.options.options import parse
 from bench.run.screen import Screen
+from bench.run.table_text import alternating
 from busbar.errors import Unavailable
 from busbar.host import cores
 from busbar.terminal import print_note
 from reports.records.measurement import Record
 from tests.conftest import Run, on_threads
 
+MARKS = {
+    "-ppn 2": ("PMI_RANK", "PMI_SIZE"),
+    "--map-by ppr:2:node": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    "--distribution=block": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+}
 STILL = 1e-5 * (1 + 0.01 * np.random.default_rng(1).random(60))
 SWEEP = ("--ranks", "2", "-b", "1K", "-e", "4K", "-n", "60", "-A", "ring")
 
@@ -107,3 +113,25 @@ def test_a_start_of_many_ranks_is_announced_on_a_pipe(
     with pytest.raises(Unavailable):
         bench.cli.ranks.start(["bench.allreduce"], ranks, parse((), "allreduce"))
     assert ("which takes a while" in capsys.readouterr().err) == said
+
+
+def test_ranks_that_alternate_between_hosts_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a line says that a ring crosses the network more often than it must, and the remedy.
+
+    Blocks of ranks, one rank a host, and one host have no such line; nor has an order in which some
+    neighbours share a host, as algorithms for a hierarchy choose.
+    """
+    for option, (rank, size) in MARKS.items():
+        with monkeypatch.context() as patch:
+            for name in (name for names in MARKS.values() for name in names):
+                patch.delenv(name, raising=False)
+            patch.setenv(rank, "0")
+            patch.setenv(size, "4")
+            assert alternating([0, 1, 0, 1]) == [
+                "ranks alternate between hosts: 4 of a ring's 4 hops cross the network,"
+                f" in blocks 2 ({option})"
+            ]
+    assert "4 of a ring's 5 hops cross the network, in blocks 2" in alternating([0, 1, 0, 1, 0])[0]
+    assert "6 of a ring's 6 hops cross the network, in blocks 3" in alternating([0, 1, 2] * 2)[0]
+    for nodes in ([0], [0, 0], [0, 1], [0, 0, 1, 1], [0, 1, 0], [0, 1, 2, 3], [0, 1, 1, 0, 1, 0]):
+        assert alternating(nodes) == []
