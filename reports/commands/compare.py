@@ -68,7 +68,8 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         completes=run_files,
     )
     fail_slower: str | None = option(
-        "--fail-slower SHARE  exit with status 1 when a row is slower by more than this, such as 5%"
+        "--fail-slower SHARE  exit with status 1 when a row is slower by more than this, such as"
+        " 5%, or when BASE has rows that NEW lacks"
     )
     ignore: str = option(
         "--ignore LIST  compare rows that differ in this: algorithm, transport, or both with a"
@@ -77,7 +78,12 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
     )
     format: str = option("--format", "table", choices=("table", "md", "json"))
     fail_missing: bool = switch(
-        "--fail-missing  exit with status 1 when BASE has rows that NEW lacks"
+        "--fail-missing  exit with status 1 when BASE has rows that NEW lacks, however slow others"
+        " are",
+        alternatives="missing",
+    )
+    allow_missing: bool = switch(
+        "--allow-missing  with --fail-slower: NEW may lack rows of BASE", alternatives="missing"
     )
 
     @classmethod
@@ -123,10 +129,11 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         elif self.format == "table":
             _print(comparisons, rules, [*base, *new], self)
         failed = _failed(comparisons, fail, new)
-        if self.fail_missing and lost:
-            lost_rows = f"{format_count(lost, 'row')} of BASE"
-            failed.insert(0, f"FAILED: {lost_rows} {agreeing(lost, 'are')} missing in NEW")
         gated = fail is not None or self.fail_missing
+        if gated and lost and not self.allow_missing:
+            lost_rows = f"{format_count(lost, 'row')} of BASE"
+            way_out = "" if self.fail_missing else "; --allow-missing accepts that"
+            failed.insert(0, f"FAILED: {lost_rows} {agreeing(lost, 'are')} missing in NEW{way_out}")
         if self.format == "json":
             expected = expectations_document(selection, over_launches(new), readings)
             document = {

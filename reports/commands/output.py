@@ -196,7 +196,7 @@ def expectations_document(
     """What `expect` prints, as a JSON document. ``kept``: False if `expect` would return 1."""
     from reports.analysis.expect import check
 
-    broken = [str(one) for reading in readings for one in reading.notes if one.broken]
+    broken = [str(one) for one in _unfit(readings)]
     failures = check(wanted.rules, rows, wanted.limit)
     names = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "placement")
     return {
@@ -214,10 +214,19 @@ def expectations_document(
     }
 
 
+def _unfit(readings: Sequence[Reading]) -> list[Note]:
+    """Notes that keep a gate from passing: on a broken run, or on a row that was not read."""
+    return [one for reading in readings for one in reading.notes if one.broken or one.lacks]
+
+
 def broken_runs(readings: Sequence[Reading]) -> list[Note]:
     """For each source with broken notes (see `Note`), the first of them."""
-    broken = [one for reading in readings for one in reading.notes if one.broken]
-    return [first for first, *_ in grouped(broken, lambda one: one.source).values()]
+    return _of_sources([one for reading in readings for one in reading.notes if one.broken])
+
+
+def _of_sources(notes: Sequence[Note]) -> list[Note]:
+    """The first note of each source."""
+    return [first for first, *_ in grouped(notes, lambda one: one.source).values()]
 
 
 def failed_runs(readings: Sequence[Reading]) -> list[Note]:
@@ -242,8 +251,12 @@ def print_failures(
 
 
 def print_broken(readings: Sequence[Reading], out: TextIO | None = None) -> int:
-    """Print the sources whose run failed, see `broken_runs`. Returns 1 if there is one."""
-    return _print_failed(broken_runs(readings), out)
+    """Print the sources whose run failed, or that have a row which could not be read.
+
+    Of each source the first such note, that of a failed run before others. Returns 1 if there is
+    one.
+    """
+    return _print_failed(_of_sources(sorted(_unfit(readings), key=lambda n: not n.broken)), out)
 
 
 def _print_failed(failed: Sequence[Note], out: TextIO | None = None) -> int:

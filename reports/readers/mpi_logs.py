@@ -206,7 +206,7 @@ class _OsuTable:
         """A note on the columns that are not read; empty if there are none."""
         known = {*_OSU_SECONDS, *_OSU_RATES, "size", "iterations", "validation", "overlap"}
         names = [name for name in self.columns if _key(name) not in known]
-        return f"columns that are not read: {', '.join(names)}" if names else ""
+        return f"columns left out: {', '.join(names)}" if names else ""
 
 
 def _osu_collective(operation: str, title: str) -> str:
@@ -322,7 +322,7 @@ def read_imb(source: str, lines: Iterable[Line]) -> Reading:
             gathered.header(line.number)
             known = {"#bytes", _OVERLAP, *_IMB_TIMES, *_COUNTS, *_IMB_RATES}
             if left_out := [name for name in state.columns if name not in known]:
-                gathered.note(line.number, f"columns that are not read: {', '.join(left_out)}")
+                gathered.note(line.number, f"columns left out: {', '.join(left_out)}")
             if not state.benchmark:
                 gathered.note(line.number, "no line names the benchmark of this table")
             run = Run(source, number, "imb", f"IMB {state.benchmark}".strip(), state.version)

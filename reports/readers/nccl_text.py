@@ -626,7 +626,7 @@ class _Stream:
             return
         if len(start.cells) % width:
             self._table.refused += 1
-            self.note(start.line, f"row of {start.size} B: the in-place half is cut and left out")
+            self.note(start.line, f"row of {start.size} B, in-place, not read: this half is cut")
         if start.surplus:
             self.note(
                 start.line,

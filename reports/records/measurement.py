@@ -407,6 +407,10 @@ def listed(value: object) -> Sequence[Any]:
 ENDED_EARLY = "the run ended early"
 
 
+#: In a note on a row or record that could not be read; the reason follows.
+NOT_READ = " not read: "
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """A reader's note on what it skipped or inferred; line 0: no single line.
@@ -420,6 +424,11 @@ class Note:
     text: str
     broken: bool = False
     inferred: bool = False
+
+    @property
+    def lacks(self) -> bool:
+        """True if the note says that a row or record, or half of it, could not be read."""
+        return NOT_READ in self.text
 
     def __str__(self) -> str:
         """``file:line: text``."""

@@ -229,9 +229,12 @@ def runs(tmp_path: Path) -> Path:
         ("slow", ["--fail-slower", "5%"], 1),
         ("slow", ["--fail-slower", "20%"], 0),
         ("wrong", ["--fail-slower", "5%"], 1),
-        ("part", ["--fail-slower", "5%"], 0),
+        ("part", ["--fail-slower", "5%"], 1),
+        ("part", ["--fail-slower", "5%", "--allow-missing"], 0),
+        ("part", [], 0),
         ("part", ["--fail-missing"], 1),
         ("same", ["--fail-missing"], 0),
+        ("part", ["--fail-missing", "--allow-missing"], 2),
         ("other", [], 2),
         ("other", ["--anyway"], 0),
         ("elsewhere", [], 2),
@@ -247,6 +250,14 @@ def test_exit_status(runs: Path, new: str, extra: list[str], status: int) -> Non
     """Rule: 0 passes, 1 fails the gate, 2 cannot be judged."""
     files = [str(runs / "base.jsonl"), str(runs / f"{new}.jsonl")]
     cli("compare", *files, *extra, status=status)
+
+
+def test_rows_that_are_missing_stand_in_the_last_lines(runs: Path) -> None:
+    """Rule: a gate that fails since NEW is short says how many rows, and what accepts them."""
+    words = ("compare", runs / "base.jsonl", runs / "part.jsonl", "--fail-slower", "5%")
+    text = "2 rows of BASE are missing in NEW; --allow-missing accepts that"
+    assert cli(*words, status=1).out.splitlines()[-1] == f"FAILED: {text}"
+    assert json.loads(cli(*words, "--format", "json", status=1).out)["failed"] == [text]
 
 
 @pytest.mark.parametrize("width", [80, 160])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,40 @@ def test_a_run_that_broke_off_keeps_no_expectation(
         assert ("expectation kept" in out) == (not fails and rule[0] in argv), out
 
 
+def test_a_gate_does_not_pass_a_row_that_was_not_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a row whose figures contradict each other, or are cut, fails every gate with its place.
+
+    `show` without a gate has it as a note. A failed run of the same source is named before it.
+    """
+    whole, odd, failed = (tmp_path / name for name in ("whole.log", "odd.log", "failed.log"))
+    whole.write_text("".join([HEAD, *ROWS]))
+    changed = ROWS[1].replace("0.01  0.01", "7.00  0.01")  # not size over time
+    odd.write_text("".join([HEAD, ROWS[0], changed]))
+    failed.write_text("".join([HEAD, ROWS[0], changed, *ROWS[1:], ENDS[0], "\n"]))
+    rule = ["--expect", "busbw >= 0.001GB/s"]
+    line = HEAD.count("\n") + 2
+    for argv, status in (
+        (["compare", str(whole), str(odd), "--fail-slower", "5%", "--allow-missing"], 1),
+        (["compare", str(odd), str(whole), "--fail-missing"], 1),
+        (["compare", str(whole), str(odd), *rule], 1),
+        (["show", str(odd), *rule], 1),
+        (["history", str(whole), str(odd), "--fail-slower", "5%"], 1),
+        (["compare", str(whole), str(odd)], 0),
+        (["show", str(odd)], 0),
+    ):
+        assert main(argv) == status, argv
+        out = capsys.readouterr().out
+        assert (f"FAILED {odd}:{line}: row of " in out) == bool(status), out
+    assert main(["show", str(failed), *rule]) == 1
+    assert f"FAILED {failed}:{line + 2}: the run failed" in capsys.readouterr().out
+    argv = ["compare", str(whole), str(odd), "--fail-slower", "5%", "--format", "json"]
+    assert main(argv) == 1
+    (broken,) = json.loads(capsys.readouterr().out)["expectations"]["broken"]
+    assert f"odd.log:{line}: " in broken and "a figure was cut or changed" in broken
+
+
 def test_a_failed_or_wrong_log_does_not_end_well(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,10 +192,14 @@ def test_tables_of_several_logs_name_their_files(
 def test_records_that_were_cut_keep_no_expectation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: records whose last line was cut do not pass a gate; a damaged line inside does."""
+    """Rule: records whose last line was cut do not pass a gate, nor those with a damaged line."""
     lines = (Path(__file__).parent / "golden" / "format3.jsonl").read_text().splitlines()
     file = tmp_path / "run.jsonl"
-    for text, fails in (("\n".join(lines)[:-9], True), ("\n".join(["{", *lines, ""]), False)):
+    for text, fails in (
+        ("\n".join(lines)[:-9], True),
+        ("\n".join(["{", *lines, ""]), True),
+        ("\n".join([*lines, ""]), False),
+    ):
         file.write_text(text)
         assert main(["show", str(file), "--quiet", "--expect", "time > 0 s"]) == int(fails)
         assert ("FAILED" in capsys.readouterr().out) == fails

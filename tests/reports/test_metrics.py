@@ -59,9 +59,7 @@ def test_every_quantity_is_read() -> None:
     assert times == pytest.approx((14.4e-6, 18e-6, 15.3e-6))
     assert (overlapped.min_s, overlapped.max_s) == pytest.approx((13e-6, 16e-6))
     assert overlapped.overlap == pytest.approx(0.72)
-    assert [n.text for n in parse(OVERLAPPED).notes] == [
-        "columns that are not read: Coll. Init(us)"
-    ]
+    assert [n.text for n in parse(OVERLAPPED).notes] == ["columns left out: Coll. Init(us)"]
     own, exchanged = parse(IMB).rows
     assert own.time_of == PURE and own.overlap == pytest.approx(-0.25)
     assert (own.time_s, own.overall_s) == pytest.approx((14.4e-6, 18e-6))
