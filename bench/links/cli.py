@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from bench.links import measure as links
 from bench.links.measure import (
+    EarlyEnd,
     Measured,
     PairOptions,
     PairRun,
@@ -30,14 +31,14 @@ from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
 from busbar.options import Self, option, switch
-from busbar.status import BAD
+from busbar.status import BAD, BY_SIGNAL, GOOD
 from busbar.terminal import make_lines_printable, styled_stream
 from busbar.units import format_duration
 from collectives.execution.world import World
 from topology.cli import FileOptions, gather_map, write_text
 from topology.model.measured import QUANTITIES, Pair, RankPlace, matrix, slow
 from topology.model.merge import merge
-from topology.model.topology import Topology
+from topology.model.topology import Fact, Topology
 from topology.sources import own_json
 from topology.views import measured as view
 
@@ -85,12 +86,14 @@ class MeasureCommand(PairOptions, FileOptions, Command):
             return BAD
         before = look()
         try:
-            pairs = PairRun.of(world, over, self, Progress())
-            result = links.measure(pairs)
-            result = links.look_again(pairs, result, lambda seen: _accused(seen, self))
-            swept = sweep(pairs) if self.sweep else {}
-            loaded = links.measure_racks(pairs) if self.racks else {}
-            counted = world.collect(between(before, look()))
+            end = EarlyEnd(self.total)
+            with end.at_signals():
+                pairs = PairRun.of(world, over, self, Progress(), end)
+                result = links.measure(pairs)
+                result = links.look_again(pairs, result, lambda seen: _accused(seen, self))
+                swept = sweep(pairs) if self.sweep else {}
+                loaded = links.measure_racks(pairs) if self.racks else {}
+                counted = world.collect(between(before, look()))
         except BusbarError as error:
             # The other ranks wait for this one and cannot be notified otherwise.
             sys.stderr.write(f"rank {world.rank}: {error}\n")
@@ -102,11 +105,17 @@ class MeasureCommand(PairOptions, FileOptions, Command):
             world.abort(1)
             raise
         over.close()
+        # The signal that rank 0 got: a launcher may send it to all.
+        status = 128 + end.signal if end.reason.startswith(BY_SIGNAL) and end.signal else GOOD
         if machine is None:
-            return 0
+            return status
         result = replace(result, others_share=max(gathered(counted).get("others", [0.0])))
         whole = measured = as_topology(result, self, swept)
-        if self.racks:
+        if early := links.ended(pairs, result):
+            sys.stderr.write(f"note: ended early: {early}\n")
+            fact = Fact("ended_early", early, links.SOURCE)
+            whole = measured = replace(measured, facts=(*measured.facts, fact))
+        if self.racks and not early:
             whole = measured = with_racks(measured, result.places, links.grouped(loaded))
         # A map of another machine would be wrong for these ranks.
         with suppress(ProbeError):
@@ -122,7 +131,7 @@ class MeasureCommand(PairOptions, FileOptions, Command):
         if self.json and whole.disturbance:  # otherwise it stands below the matrices
             sys.stdout.flush()
             sys.stderr.write(f"note: {whole.disturbance}\n")
-        return 0
+        return status
 
 
 def refusals(measured: Measured) -> Iterator[str]:
@@ -205,7 +214,14 @@ def _report(options: MeasureCommand, topology: Topology) -> None:
     if options.json:
         sys.stdout.write(own_json.dump(topology))
     else:
-        for name in ("mpi_library", "mpi_threads", "transport", "message_bytes", "racks"):
+        for name in (
+            "mpi_library",
+            "mpi_threads",
+            "transport",
+            "message_bytes",
+            "racks",
+            "ended_early",
+        ):
             value = topology.get(name)
             if value is not None:
                 shown = make_lines_printable(str(value))

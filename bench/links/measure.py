@@ -8,10 +8,15 @@ way; bandwidth_both is both ways at once, as the sum of both directions.
 from __future__ import annotations
 
 import argparse
+import math
 import random
+import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from signal import Signals
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import NamedTuple
@@ -20,14 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.links.exchange import TOKEN_BYTES, exchange, pattern
-from busbar.arguments import whole
+from busbar.arguments import time_in, whole
 from busbar.cpulist import listed
 from busbar.errors import ProbeError, Unsupported
 from busbar.host import boot, cores, numa_nodes
 from busbar.launchers import check_library
 from busbar.mpi import LEVELS, OPTION, library_version, load_mpi
 from busbar.options import OptionGroup, option, switch
-from busbar.units import parse_size
+from busbar.status import BY_SIGNAL, TOTAL_OVER
+from busbar.units import format_count, parse_size
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
 from collectives.execution.registry import transports
@@ -157,7 +163,7 @@ SMALL = 8
 _SUSTAINED = 1.5
 # Exchanges before those that count, and those that count for a latency.
 _WARMUP, _LATENCY_REPETITIONS = 5, 200
-_MOST_BYTES = 1 << 28
+_MOST_BYTES, _MOST_SECONDS = 1 << 28, 1e6
 # The most times that suspicious pairs are measured again.
 _LOOKS = 3
 
@@ -184,6 +190,10 @@ class PairOptions(OptionGroup):
     )
     mpi_threads: str | None = option(
         f"{OPTION}  thread level that MPI is started with (default: the lowest)", choices=LEVELS
+    )
+    total: float | None = option(
+        "--total SECONDS|10m  begin no round after this time, and keep what was measured",
+        parse=time_in("s", 0, _MOST_SECONDS),
     )
     sweep: int | None = option(
         "--sweep N  also time messages of 8 bytes, 16, 32 … up to this size, which is what cost"
@@ -237,11 +247,57 @@ def world(threads: str | None = None) -> MpiWorld:
     return joined
 
 
+class EarlyEnd:
+    """Why no further round begins: a signal, or the time of ``--total``; all ranks create one.
+
+    ``reason``: empty while rounds go on; the same on all ranks after `is_due`.
+    """
+
+    def __init__(self, total: float | None = None) -> None:
+        """``total``: seconds from now, or None."""
+        self.reason, self.signal = "", 0
+        self._until = math.inf if total is None else time.monotonic() + total
+
+    def is_due(self, world: World) -> bool:
+        """True if rank 0 has a reason to end; collective."""
+        if not self.reason:
+            self.reason = world.broadcast(self._own_reason())
+        return bool(self.reason)
+
+    def _own_reason(self) -> str:
+        if self.signal:
+            return f"{BY_SIGNAL} {Signals(self.signal).name}"
+        return TOTAL_OVER if time.monotonic() >= self._until else ""
+
+    @contextmanager
+    def at_signals(self) -> Iterator[None]:
+        """Note the first signal that asks the run to end; a second one ends the process at once.
+
+        Launchers send it to all ranks, so those of ranks other than 0 are ignored.
+        """
+
+        def note(number: int, frame: object) -> None:
+            self.signal = number
+            restore()
+
+        def restore() -> None:
+            for which, handler in handlers.items():
+                signal.signal(which, handler or signal.SIG_DFL)
+
+        handlers = {
+            which: signal.signal(which, note) for which in (Signals.SIGINT, Signals.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            restore()
+
+
 class PairRun(NamedTuple):
     """The common parameters of all measurements between pairs; ``schedule``: the pairs by rounds.
 
     ``places``: of every rank. ``progress(done, rounds, what)`` is called on rank 0 before every
-    round; ``what`` names what all these rounds measure.
+    round; ``what`` names what all these rounds measure. ``end``: why rounds are left out.
     """
 
     world: World
@@ -250,6 +306,7 @@ class PairRun(NamedTuple):
     over: PairTimer
     options: PairOptions
     progress: OnRound
+    end: EarlyEnd
 
     @classmethod
     def of(
@@ -258,16 +315,22 @@ class PairRun(NamedTuple):
         over: PairTimer,
         options: PairOptions,
         progress: OnRound,
+        end: EarlyEnd,
     ) -> PairRun:
         """All pairs, as many at once as the options and the CPUs allow; collective."""
         places = places_of(world)
         every = rounds(len(places))
         schedule = isolated(every) if options.isolated else with_cpus(every, places)
-        return cls(world, places, schedule, over, options, progress)
+        return cls(world, places, schedule, over, options, progress, end)
 
     def rounds(self, what: str, passes: int = 1) -> Iterator[tuple[int, Sequence[Pair]]]:
-        """Yield each pass's number and the pairs of each of its rounds, after a barrier."""
+        """Yield each pass's number and the pairs of each of its rounds, after a barrier.
+
+        Ends before all rounds if `EarlyEnd` says so.
+        """
         for number in range(passes * len(self.schedule)):
+            if self.end.is_due(self.world):
+                return
             if self.world.rank == 0:
                 self.progress(number, passes * len(self.schedule), what)
             self.world.barrier()
@@ -320,6 +383,8 @@ def look_again(
     measurements of a pair counts; a pair that is always slow stays suspicious.
     """
     for _ in range(_LOOKS):
+        if run.end.reason:
+            break
         named = {
             *accused(measured),
             *(pair for pairs in measured.refused.values() for pair in pairs),
@@ -401,7 +466,8 @@ _MOST_SWEPT_RANKS = 64
 def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
     """Time the pairs of a run at all sizes up to its ``--sweep``; collective.
 
-    All ranks get the blocks' medians. Raises ProbeError for too many ranks to sweep all pairs.
+    All ranks get the blocks' medians, or none if the run ends early. Raises ProbeError for too many
+    ranks to sweep all pairs.
     """
     world = run.world
     if world.size > _MOST_SWEPT_RANKS:
@@ -423,6 +489,8 @@ def sweep(run: PairRun) -> dict[tuple[Pair, str, int], list[float]]:
             if times:
                 table[row, block, mine] = middle
             longest[name] = float(world.combine(np.array([middle]), "max")[0])
+    if run.end.reason:
+        return {}
     whole = world.combine(table.ravel(), "max").reshape(table.shape)
     return {
         (pair, name, nbytes): whole[row, :, column].tolist()
@@ -470,6 +538,7 @@ def measure_racks(run: PairRun) -> dict[Pair, float]:
     one inside a rack, since an uplink carries several links. When all hosts communicate in pairs,
     both ways, an uplink that is narrower than its hosts' links slows the pairs that cross it, and
     only those. Which rounds show that depends on the other pairs, hence several orders of pairs.
+    Empty if the run ends early.
     """
     world, schedule = run.world, orders(first_ranks(run.places))
     table = np.zeros((len(schedule), world.size))
@@ -478,6 +547,8 @@ def measure_racks(run: PairRun) -> dict[Pair, float]:
         times = run.over.times("bandwidth_both", together, RACK_BYTES, _RACK_REPETITIONS)
         if times:
             table[number, world.rank] = 2 * RACK_BYTES / median(times)
+    if run.end.reason:
+        return {}
     whole = world.combine(table.ravel(), "max").reshape(table.shape)
     seen: dict[Pair, list[float]] = {}
     for number, together in enumerate(schedule):
@@ -517,6 +588,15 @@ def grouped(loaded: Mapping[Pair, float]) -> list[list[int]]:
     ]
     apart = inside and across and np.mean(inside) >= _WHOLE and np.mean(across) <= 1 - _WHOLE
     return racks if apart else []
+
+
+def ended(run: PairRun, measured: Measured) -> str:
+    """Why a run ended early, and how many pairs it has measured; empty if it measured all."""
+    if not run.end.reason:
+        return ""
+    every = sum(map(len, run.schedule))
+    done = len({frozenset(pair) for cells in measured.cells.values() for pair in cells})
+    return f"{run.end.reason}; {done} of {format_count(every, 'pair')} measured"
 
 
 SOURCE = "measured"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, pairwise, permutations
 from pathlib import Path
 from statistics import fmean, median
+from types import SimpleNamespace
 from typing import cast
 
 import networkx as nx
@@ -21,6 +24,7 @@ from bench.links import cli
 from bench.links import measure as measuring
 from bench.links.cli import Progress, crowded, refusals
 from bench.links.measure import (
+    EarlyEnd,
     Measured,
     PairOptions,
     PairRun,
@@ -36,7 +40,7 @@ from bench.links.measure import (
 from busbar.cpulist import members
 from collectives.execution.world import World
 from tests.command import reports_main, topology_main
-from tests.conftest import Mpi, Run
+from tests.conftest import REPO, Mpi, Run, environment, thorough, under
 from tests.together import together
 from topology.model.device import Fact
 from topology.model.measured import (
@@ -218,9 +222,8 @@ def test_a_rate_is_refused_unless_half_of_the_windows_in_a_row_had_it(
 
 def test_refused_rates_are_said_and_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: a pair that was refused is measured again; what is refused each time is no cell."""
-    run = PairRun(
-        cast("World", None), cluster(), rounds(4), cast("PairTimer", None), PairOptions(), print
-    )
+    nothing = cast("World", None), cluster(), rounds(4), cast("PairTimer", None)
+    run = PairRun(*nothing, PairOptions(), print, EarlyEnd())
     cell, odd = Estimate(1e7, 1e7, 1e7), Refused(5.68e9, 1.25e7)
 
     asked = []
@@ -470,6 +473,60 @@ def test_mpirun_fills_the_matrix(mpich: Mpi, run: Run, tmp_path: Path) -> None:
             cells = matrix(topology, name)
             assert set(cells) == ways
             assert all(0 < cell.low <= cell.value <= cell.high for cell in cells.values())
+
+
+def test_the_first_signal_ends_the_rounds_and_the_second_the_process() -> None:
+    """Rule: a signal is a reason to end at the next round, and handlers are as before then."""
+    alone = SimpleNamespace(broadcast=lambda reason: reason)  # rank 0 of one
+    end, seen = EarlyEnd(), list[int]()
+    before = {which: signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+        with end.at_signals():
+            assert not end.is_due(cast("World", alone))
+            signal.raise_signal(signal.SIGTERM)
+            assert end.is_due(cast("World", alone)) and not seen
+            signal.raise_signal(signal.SIGTERM)
+            assert seen == [signal.SIGTERM]
+    finally:
+        for which, handler in before.items():
+            signal.signal(which, handler)
+    assert end.reason == "interrupted by SIGTERM" and end.signal == signal.SIGTERM
+    assert EarlyEnd(0.0).is_due(cast("World", alone))
+    assert not EarlyEnd(1e6).is_due(cast("World", alone))
+
+
+@pytest.mark.parametrize("how", ["--total", *thorough("SIGTERM")])
+def test_a_measurement_that_ends_early_keeps_its_pairs(
+    mpich: Mpi, tmp_path: Path, how: str
+) -> None:
+    """Rule: at a signal, or when --total is over, the round ends, and the map has its pairs.
+
+    It says how many; the sweep and the racks that were to follow are left out.
+    """
+    saved = tmp_path / "map.json"
+    reps = "300" if how == "--total" else "1500"
+    slow = ("--isolated", "--repetitions", reps, "--bytes", "256K", "--sweep", "1M", "--racks")
+    total = ("--total", "0.5") if how == "--total" else ()
+    command = under(mpich, 4, *MEASURE, *slow, *total, "-o", str(saved))
+    with subprocess.Popen(
+        command, cwd=REPO, env=environment(), stdout=-1, stderr=-1, text=True
+    ) as process:
+        if how == "SIGTERM":
+            assert process.stderr is not None
+            while not re.match("busbar: [1-5] of 6 ", line := process.stderr.readline()):
+                assert line, process.wait()
+            process.terminate()
+        out, err = process.communicate(timeout=120)
+    reason = "the time of --total is over" if total else "interrupted by SIGTERM"
+    (said,) = [line for line in err.splitlines() if line.startswith("note: ended early")]
+    count = re.fullmatch(rf"note: ended early: {reason}; (\d) of 6 pairs measured", said)
+    assert count and 1 <= int(count[1]) < 6, err
+    assert process.returncode == (0 if total else 143)
+    topology = own_json.parse(saved.read_text())
+    assert topology.get("ended_early") == said.removeprefix("note: ended early: ")
+    assert len(matrix(topology, "latency")) == 2 * int(count[1])
+    assert topology.get("racks") is None and said.partition(": ")[2].partition(": ")[2] in out
 
 
 def test_bad_input_under_mpirun_is_one_line(mpich: Mpi, run: Run) -> None:
