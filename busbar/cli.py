@@ -7,6 +7,7 @@ it is run. ``python -m PACKAGE`` runs the same commands.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from busbar.completion import words as words_asked
@@ -104,6 +105,12 @@ def _benchmark(words: Sequence[str]) -> int:
             raise Unsupported(
                 f"no command {words[0]!r}; it is explained in {page} of the documentation"
             )
+        if len(words) > 1 and (name := words[0].lower().removesuffix("_perf")) != words[0].lower():
+            # A program of nccl-tests, whose options are the same.
+            known = {one.replace("_", ""): one for one in names}
+            if one := known.get(name.replace("_", "")):
+                command = shlex.join(["busbar", one, *words[1:]])
+                raise Unsupported(f"no command {words[0]!r}; the same here: {command}")
         raise no_command(
             words[0], (*COMMANDS, *names), "busbar reports show", _elsewhere(words[0], names)
         )

@@ -26,7 +26,7 @@ from reports.commands.output import (
 )
 from reports.readers.qualified import is_qualified, its_verdicts
 from reports.readers.reading import read_each
-from reports.records.measurement import grouped
+from reports.records.measurement import Measurement, grouped, listed
 
 if TYPE_CHECKING:
     from busbar.tables import RenderedTable
@@ -60,7 +60,7 @@ class CulpritCommand(RunOptions, Command):
         rows = [row for one in readings for row in one.rows]
         matrices = [pairs for path in self.matrix for pairs in read_pairs(path)]
         if not matrices and not any(r.per_rank_s for r in rows):
-            remedy = "measure with --per-rank, or give --matrix FILE"
+            remedy = _how_to_measure(rows)
             for path in filter(is_qualified, self.files):
                 remedy = f"{path}: {its_verdicts(path)}"
             raise ReportError(f"no times of single ranks: {remedy}")
@@ -74,6 +74,24 @@ class CulpritCommand(RunOptions, Command):
             return 0
         failed = print_failures(self.files, readings)
         return failed | int(any(s.sure for s in result.suspects))
+
+
+def _how_to_measure(rows: Sequence[Measurement]) -> str:
+    """A command line that tells which rank is slow: these rows again, and a send-receive.
+
+    Ranks that were on several hosts are started by ``mpirun``, which knows the hosts.
+    """
+    from reports.analysis.cautions import command_of
+
+    ranks = max((row.ranks for row in rows if row.ranks), default=None) or "P"
+    again = command_of(rows, without=("--host", "--hostfile")) if rows else ""
+    commands = [again or f"busbar allreduce --ranks {ranks}", f"busbar sendrecv --ranks {ranks}"]
+    if any(len(listed(row.run.environment.get("hosts"))) > 1 for row in rows):
+        commands = [f"mpirun -n {ranks} {one.replace(f' --ranks {ranks}', '')}" for one in commands]
+    files = ("run.jsonl", "sr.jsonl")
+    lines = [f"{one} --per-rank --out {file}" for one, file in zip(commands, files, strict=True)]
+    lines.append(f"busbar reports culprit {' '.join(files)}")
+    return f"give --matrix FILE, or measure: {' && '.join(lines)}"
 
 
 def _print(suspects: Sequence[Suspect]) -> None:

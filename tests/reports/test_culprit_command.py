@@ -16,6 +16,7 @@ from reports.analysis.outliers import outliers
 from reports.readers.reading import read
 from tests.reports.runs import allreduce, changed, cli, noisy, saved, timed
 from tests.reports.slowness import HOP, MIXED, played
+from tests.reports.test_failed_runs import HEAD, ROWS
 from topology.model.device import Fact
 from topology.model.measured import Estimate, RankPlace
 from topology.sources import own_json
@@ -74,10 +75,37 @@ def test_both_kinds_of_evidence_meet(tmp_path: Path) -> None:
     cli("culprit", "--matrix", matrix, "--fail", status=1)
 
 
+def test_a_run_without_times_of_ranks_names_both_runs_at_once(tmp_path: Path) -> None:
+    """Rule: an ordinary record is answered with a command line for both kinds of times.
+
+    It has the record's options. With ranks on several hosts mpirun starts them.
+    """
+    file = tmp_path / "run.jsonl"
+    own, end = "-b 1M -e 4M -A ring", "busbar reports culprit run.jsonl sr.jsonl\n"
+    for options, hosts, start in (
+        (own, ["a"], ("busbar allreduce --ranks 4", "busbar sendrecv --ranks 4")),
+        (
+            f"--host a,b {own}",
+            ["a", "b"],
+            ("mpirun -n 4 busbar allreduce", "mpirun -n 4 busbar sendrecv"),
+        ),
+    ):
+        environment = {"options": options, "hosts": hosts}
+        saved(file, [changed(r, ranks=4, environment=environment) for r in noisy(1)])
+        assert cli("culprit", file, status=2).err.endswith(
+            "no times of single ranks: give --matrix FILE, or measure:"
+            f" {start[0]} {own} --per-rank --out run.jsonl &&"
+            f" {start[1]} --per-rank --out sr.jsonl && {end}"
+        )
+    file.write_text("# nThread 1\n" + HEAD + "".join(ROWS))
+    said = cli("culprit", file, status=2).err
+    assert "measure: busbar allreduce --ranks P --per-rank --out run.jsonl && busbar sendr" in said
+
+
 def test_a_campaign_has_a_command_of_its_own(tmp_path: Path) -> None:
     """Rule: a run directory of qualify has no times of ranks; its verdicts have a command."""
     saved(tmp_path / "records.jsonl", noisy(1))
-    assert "measure with --per-rank" in cli("culprit", tmp_path, status=2).err
+    assert "--per-rank" in cli("culprit", tmp_path, status=2).err
     (tmp_path / "verdicts.json").touch()
     said = cli("culprit", tmp_path, status=2).err
     assert said.endswith(f"its verdicts: busbar qualify --resume {tmp_path}\n")
