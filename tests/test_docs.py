@@ -241,6 +241,17 @@ def test_operators_commands_and_alerts_are_right() -> None:
     assert len(alerts) == 4
 
 
+def test_every_command_calls_its_output_out() -> None:
+    """Rule: the option for what a command writes is --out, and -o where it is short.
+
+    -o of a benchmark is nccl-tests' operation.
+    """
+    page = (HOME / "docs" / "options.md").read_text(encoding="utf-8")
+    short = re.findall(r"^\| `-o [A-Z]+, (--[\w-]+)", page, re.MULTILINE)
+    assert len(short) > 8 and {*short} == {"--out", "--op"}
+    assert "--output " not in page
+
+
 def test_the_page_of_options_is_that_of_the_classes() -> None:
     """Rule: docs/options.md, and the keywords of `busbar.run`, have every option as declared.
 

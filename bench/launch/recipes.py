@@ -92,7 +92,7 @@ def slurm(job: Job, busbar: Sequence[str], mpi: str, written_by: str) -> str:
         command.insert(1, f"--launcher-option=--mpi={mpi}")
     start = [] if job.starts_ranks else ["srun", f"--mpi={mpi}"]
     name, *words = command
-    folder = name == "qualify" and job.settles("-o", "--run-dir", "--resume")
+    folder = name == "qualify" and job.settles("-o", "--out", "--resume")
     run = [shlex.join([name]), *([_FOLDER] if folder else []), *map(shlex.quote, words)]
     lines = [
         "#!/bin/bash",

@@ -59,7 +59,7 @@ class MeasureCommand(PairOptions, FileOptions, Command):
         "--racks  also find which hosts share an uplink that is narrower than their links, by"
         " messages between all hosts at once"
     )
-    output: str | None = option("-o --output FILE  save as JSON that --from reads")
+    out: str | None = option("-o --out FILE  save as JSON that --from reads")
     json: bool = switch("--json  print that JSON instead of matrices")
 
     @classmethod
@@ -181,8 +181,8 @@ def _together(world: World, action: Callable[[], T]) -> T:
 
 
 def _machine(options: MeasureCommand) -> Topology:
-    if options.output and options.output != "-":
-        check(Path(options.output))
+    if options.out and options.out != "-":
+        check(Path(options.out))
     return gather_map(options)
 
 
@@ -209,8 +209,8 @@ def _only_measured(topology: Topology) -> Topology:
 
 
 def _report(options: MeasureCommand, topology: Topology) -> None:
-    if options.output:
-        write_text(options.output, own_json.dump(topology))
+    if options.out:
+        write_text(options.out, own_json.dump(topology))
     if options.json:
         sys.stdout.write(own_json.dump(topology))
     else:

@@ -166,7 +166,7 @@ class QualifyCommand(Command):
     )
     seed: int = option("--seed N  seed of the choice of pairs", 1, whole(0, "as seed", 2**31))
     run_dir: Path | None = option(
-        "-o --run-dir FOLDER  keep every launch here (default qualify-DATE-TIME)",
+        "-o --out FOLDER  keep every launch here (default qualify-DATE-TIME)",
         alternatives="run",
         title="output",
     )

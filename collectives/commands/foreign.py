@@ -79,7 +79,7 @@ class ExportCommand(ScheduleOptions, Command):
     grid: str | None = None
     segments: str | None = None
     format: str = option("-F --format", "msccl", choices=sorted(_MOST_MOVES))
-    output: Path | None = option("-o --output FILE  default: standard output")
+    out: Path | None = option("-o --out FILE  default: standard output")
     bytes: int = option(
         "--bytes  goal and chakra: size of the collective (default 1M)",
         1 << 20,
@@ -111,7 +111,7 @@ class ExportCommand(ScheduleOptions, Command):
                 f" written as {options.format}"
             )
         schedule = build(what.name, name, nranks, root=root, **parameters)
-        _put(_files(options, schedule, Layout.of(schedule, what, root)), options.output)
+        _put(_files(options, schedule, Layout.of(schedule, what, root)), options.out)
         return 0
 
 
