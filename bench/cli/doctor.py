@@ -16,7 +16,7 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from bench.cli.ranks import core_ranks, gpu_ranks
-from bench.launch.launch import RANK_FILES, files_for
+from bench.launch.launch import AS_ROOT, RANK_FILES, files_for
 from bench.launch.segments import room
 from bench.run.memory import free_memory
 from busbar.aliases import ROOMS
@@ -174,15 +174,17 @@ def _launcher() -> Check:
     if mine and whose and (mine == "Open MPI") != (whose == "Open MPI"):
         text = f"{mpirun} is of {whose}, the library of {mine}: every rank would run alone"
         return Check("launcher", WRONG, text, f"put the mpirun of {mine} first on PATH")
-    starter = f"{mpirun} ({whose or 'unknown'}), what --ranks starts"
+    findings, remedies = [f"{mpirun} ({whose or 'unknown'}), what --ranks starts"], list[str]()
+    if mine == "Open MPI" and os.geteuid() == 0 and not AS_ROOT.keys() <= os.environ.keys():
+        findings.append("mpirun itself refuses root")
+        export = " ".join(f"{name}={value}" for name, value in AS_ROOT.items())
+        remedies.append(f"export {export}")
     other = shutil.which("mpirun")
     if other is not None and Path(other).resolve() != Path(mpirun).resolve():
         theirs = family(_said([other, "--version"])[1]) or "unknown"
-        starter = f"{starter}; PATH has another, {other} ({theirs})"
-        return Check(
-            "launcher", GOOD, starter, f"write {mpirun} where you mean this one, or --ranks"
-        )
-    return Check("launcher", GOOD, starter)
+        findings.append(f"PATH has another, {other} ({theirs})")
+        remedies.append(f"write {mpirun} where you mean this one, or --ranks")
+    return Check("launcher", GOOD, "; ".join(findings), "; ".join(remedies))
 
 
 def _gpus() -> Check:

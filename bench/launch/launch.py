@@ -65,6 +65,8 @@ def error_messages(err: str) -> list[str]:
 OnLine = Callable[[str], object]
 """Called with a line of a run's standard error."""
 Show = Callable[[RunProgress], object]
+#: Variables without which Open MPI's launcher refuses root.
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 #: Variables with which MPI's launchers read hosts from a file. The last one is of Open MPI 4, and
 #: Kubeflow's MPI operator sets it.
 HOST_VARIABLES = (
@@ -104,7 +106,7 @@ def launcher(
         # With only an option to oversubscribe, it puts all ranks on the first of several hosts.
         command[1:1] = ["--map-by", f"{map_by}:oversubscribe"]
         if os.geteuid() == 0:
-            extra = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            extra = {**AS_ROOT}
     return command, {**env, **extra}
 
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bench.launch.launch import HOST_VARIABLES
+from bench.launch.launch import AS_ROOT, HOST_VARIABLES
 from busbar.errors import Unavailable, Unsupported
 from busbar.launchers import find_mpirun
 from busbar.mpi import library_version, load_mpi
@@ -77,7 +77,7 @@ class Launcher(NamedTuple):
         # The worker's arrays are small: starting threads would take longer than computing.
         kept.setdefault("OPENBLAS_NUM_THREADS", "1")
         if self.open_mpi and run_as_root:
-            kept |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            kept |= AS_ROOT
         return kept
 
 

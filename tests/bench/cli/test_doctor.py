@@ -9,6 +9,7 @@ import pytest
 
 from bench.cli import doctor
 from bench.cli.doctor import CHECKS, Check, CheckStatus
+from bench.launch.launch import AS_ROOT
 from busbar.errors import Unavailable
 from tests.command import command
 
@@ -43,9 +44,37 @@ def test_a_launcher_of_another_mpi_is_found(
     monkeypatch.setattr(doctor, "mpirun_beside", lambda: _mpirun(tmp_path, launcher))
     monkeypatch.setattr(doctor, "_library", lambda: library)
     monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
     found = doctor._launcher()
     assert found.state is state
     assert bool(found.remedy) == (state is CheckStatus.WRONG)
+
+
+def test_open_mpi_as_root_has_the_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: where Open MPI's mpirun would refuse root, the remedy is the command to paste.
+
+    It stands before others, and not where the variables are set, nor of MPICH.
+    """
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    for name in AS_ROOT:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("shutil.which", lambda name: _mpirun(other, "HYDRA build details:"))
+    for library, says in (("MPICH 5", "HYDRA build"), ("Open MPI v5", "mpirun (Open MPI)")):
+        path = _mpirun(tmp_path, says)
+        monkeypatch.setattr(doctor, "mpirun_beside", lambda path=path: path)
+        monkeypatch.setattr(doctor, "_library", lambda library=library: library)
+        found = doctor._launcher()
+        needs = library.startswith("Open MPI")
+        assert found.state is CheckStatus.GOOD and ("refuses root" in found.text) == needs
+        export = "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; "
+        assert found.remedy == f"{export * needs}write {path} where you mean this one, or --ranks"
+    for name, value in AS_ROOT.items():
+        monkeypatch.setenv(name, value)
+    assert "refuses root" not in doctor._launcher().text
 
 
 def test_a_machine_with_nothing_is_no_faulty_one(monkeypatch: pytest.MonkeyPatch) -> None:
