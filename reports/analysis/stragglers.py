@@ -485,6 +485,7 @@ def _looked_at(rows: Sequence[Measurement], observed: Sequence[Observation], mat
     if all(o.all_wait for o in observed) and not matrix:
         text += (
             "; in these collectives everybody waits for everybody, so they show who comes late but"
-            " not who is slow inside: measure sendrecv with --per-rank too, or give --matrix"
+            " not who is slow inside: add the file of"
+            f" busbar sendrecv --ranks {size} --per-rank --out sr.jsonl, or give --matrix"
         )
     return text

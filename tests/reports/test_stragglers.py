@@ -92,6 +92,7 @@ def test_what_all_wait_for_cannot_be_seen_and_that_is_said() -> None:
     """
     found = culprits(_rows(ALL_WAIT, 6, slow={2: 50 * HOP}))
     assert not _sure(found) and "not who is slow inside" in found.notes[0]
+    assert "busbar sendrecv --ranks 6 --per-rank --out sr.jsonl" in found.notes[0]
 
 
 def test_one_algorithm_alone_is_a_hint() -> None:
