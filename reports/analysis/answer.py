@@ -334,6 +334,8 @@ def _port_sentence(
     ranks = servers[0].ranks or 0
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
     interval = "" if low is None or high is None else f" ({_interval(low, high)})"
+    if low is not None and high is not None and low < 1 < high:
+        interval = f"{interval[:-1]}: perhaps no {'longer' if ratio > 1 else 'shorter'})"
     if low is not None and high is not None and _may_be_either(low, high):
         took = f"{CANNOT_TELL} whether ps takes longer than {ring}"
     else:
