@@ -257,6 +257,47 @@ def test_a_run_whose_learners_changed_has_no_noise(changed: str) -> None:
     assert _ServerRun._noise(one, counters, None) == counters.gather()
 
 
+@pytest.mark.parametrize(
+    ("update", "received", "sent"),
+    [
+        ("sync", 3, 3),
+        ("k-sync:2", 2, 3),
+        ("k-batch-sync:2", 2, 3),
+        ("async", 1, 1),
+        ("k-async:2", 2, 2),
+        ("k-batch-async:2", 2, 2),
+    ],
+)
+def test_bytes_of_an_update_are_the_protocol_s(update: str, received: int, sent: int) -> None:
+    """Rule: what is counted is the table of bytes per update of docs/parameter-servers.md.
+
+    Synchronous protocols that take K < L gradients also receive those that come too late.
+    """
+    words = ("--threads", "4", "--model", "toy", "--scale", "64", "--compute", "exp:1", "--json")
+    status, out, err = called(step, *words, "--update", update, "-n", "30")
+    assert status == 0, err
+    one = json.loads(out.splitlines()[-1])
+    assert one["sent_bytes"] == sent * one["size"]
+    late = one["step"].get("dropped", 0) if update != "sync" else 0
+    assert received <= one["received_bytes"] / one["size"] <= received + late / 30
+
+
+def test_gradients_of_an_unfinished_update_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a run may end between gradients; those after the last update are no update's bytes."""
+    after = itertools.count()
+
+    def enough(self: _ServerRun, updates: int, spent: float) -> bool:
+        return updates >= 7 and next(after) == 2
+
+    monkeypatch.setattr(_ServerRun, "_enough", enough)
+    words = ("--threads", "4", "--model", "toy", "--scale", "64", "--compute", "fixed:1", "--json")
+    status, out, err = called(step, *words, "--update", "sync", "-n", "6")
+    assert status == 0, err
+    one = json.loads(out.splitlines()[-1])
+    assert one["sent_bytes"] == one["received_bytes"] == 3 * one["size"]
+    assert one["step"]["messages"] == 6 and next(after) == 3
+
+
 @pytest.mark.parametrize("update", ["ring", "async"])
 def test_steps_that_go_on_are_no_stuck_row(update: str) -> None:
     """Rule: -T counts from the last step, not from the row's beginning."""
