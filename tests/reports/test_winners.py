@@ -25,7 +25,7 @@ from reports.analysis.answer import (
     server_and_ring,
     stretch_table,
 )
-from reports.analysis.cautions import command_of, disturbance, limiting, too_disturbed
+from reports.analysis.cautions import causes, command_of, disturbance, limiting, too_disturbed
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, mostly_disturbed, stretches, winners
 from reports.page.answer_part import answer_part, lead
@@ -367,6 +367,18 @@ def test_a_disturbed_run_waits_first(options: str, names: str, words: str) -> No
     known = {"environment": {"options": options}, "noise": Noise(others=(0.91,))}
     every = _rows(*(_result(name, 2, 1024, _spread(1e-3), **known) for name in names.split(",")))
     assert too_disturbed(every).splitlines()[1] == f"busbar allreduce --ranks 2 {words}"
+
+
+def test_a_disturbed_run_of_steps_waits_first() -> None:
+    """Rule: training steps have the same first remedy, with the run's options, and no launches."""
+    step = Step(kind="synchronous", model="toy", tensors=1, update="ring", compute="fixed:1")
+    for options in ("--model toy --seed 3 --plot a.png", "--model toy --wait-quiet 5m"):
+        known = {"environment": {"options": options}, "noise": Noise(others=(0.91,))}
+        rows = _rows(*(_result(name, 2, 1024, _spread(1e-3), **known) for name in ("ring", "ps")))
+        rows = [replace(row, step=step) for row in rows]
+        again = f"busbar step --ranks 2 {options.removesuffix(' --wait-quiet 5m')}"
+        assert too_disturbed(rows).splitlines()[1] == f"{again} --wait-quiet 10m"
+    assert "(try --wait-quiet 10m)" in causes(rows)
 
 
 def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from bench.steps.server.loops import ServerLog, ServerLoop
 from bench.steps.server.run import _ServerRun
 from bench.steps.server.trainer_hooks import GradientFunction, OnesTrainer, Vector
 from busbar.counters import Look
+from collectives.execution.world import World
 from reports.readers.codec import measurements
 from reports.records.measurement import Noise
 from tests.command import reports_main
@@ -244,6 +245,33 @@ def test_steps_beside_other_programs_say_so(update: str, monkeypatch: pytest.Mon
     status, out, _ = called(step, *words)
     assert "# sync: other programs took 75 % of all cores" in out and "# too disturbed to" in out
     assert "cannot tell whether" in " ".join(out.split("\n#  ")), out
+
+
+def test_steps_wait_until_other_programs_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: --wait-quiet is one wait before the first update, with a line if it was in vain."""
+    waits: list[float] = []
+
+    def wait(world: World, seconds: float) -> str:
+        waits.append(seconds)
+        return "not quiet"
+
+    monkeypatch.setattr("bench.run.session.not_quiet", wait)
+    words = ("--threads", "2", *STEP, "--update", "ring,sync", "--wait-quiet", "2m")
+    status, _, err = called(step, *words)
+    assert status == 0 and waits == [120.0, 120.0], "both ranks wait once"
+    assert "busbar: waiting until other programs leave the cores, 2 min" in err
+    assert err.index("leave the cores") < err.index("busbar: not quiet")
+
+
+def test_a_record_has_the_seed_and_the_plot(tmp_path: Path) -> None:
+    """Rule: the recorded options repeat the run: with its draws and its figure."""
+    pytest.importorskip("matplotlib")
+    rows = tmp_path / "rows.jsonl"
+    words = ("--threads", "2", *STEP[:-1], "--update", "ring", "--seed", "3")
+    more = ("--plot", str(tmp_path / "a.png"), "--out", str(rows))
+    assert called(step, *words, *more)[0] == 0
+    recorded = str(measurements(rows.read_text())[0].run.environment["options"])
+    assert recorded == " ".join(words).replace("--update", "-A") + " --plot a.png"
 
 
 @pytest.mark.parametrize("changed", ["lost", "joined"])
