@@ -116,7 +116,10 @@ def is_disturbed(row: Measurement, share: float = OTHERS) -> bool:
 
 def tells_others(row: Measurement) -> bool:
     """False for a row that was too short to tell what other programs used (`gathered`)."""
-    return row.others_share is not None or sum(row.times_s) >= SHORTEST_S
+    seconds = sum(row.times_s)
+    if row.timing == "loop" and row.times_s:  # times are means over parts of the iterations
+        seconds *= max(1.0, (row.iterations or 0) / len(row.times_s))
+    return row.others_share is not None or seconds >= SHORTEST_S
 
 
 def moved_by_others(rows: Sequence[Measurement], unknown: bool) -> bool:

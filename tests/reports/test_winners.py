@@ -27,7 +27,7 @@ from reports.analysis.answer import (
 )
 from reports.analysis.cautions import causes, command_of, disturbance, limiting, too_disturbed
 from reports.analysis.launches import over_launches
-from reports.analysis.winners import decided, mostly_disturbed, stretches, winners
+from reports.analysis.winners import decided, mostly_disturbed, stretches, tells_others, winners
 from reports.page.answer_part import answer_part, lead
 from reports.records.measurement import Measurement, Noise, Placements
 from reports.records.steps import Step
@@ -367,6 +367,14 @@ def test_a_disturbed_run_waits_first(options: str, names: str, words: str) -> No
     known = {"environment": {"options": options}, "noise": Noise(others=(0.91,))}
     every = _rows(*(_result(name, 2, 1024, _spread(1e-3), **known) for name in names.split(",")))
     assert too_disturbed(every).splitlines()[1] == f"busbar allreduce --ranks 2 {words}"
+
+
+def test_a_mean_over_many_iterations_lasted_as_long_as_they_did() -> None:
+    """Rule: a row whose one time is the mean of 35 updates is not as short as that time."""
+    short = replace(_rows(_result("ring", 2, 1024, [0.03]))[0], timing="loop", iterations=1)
+    assert not tells_others(short)
+    assert tells_others(replace(short, iterations=35))
+    assert not tells_others(replace(short, iterations=35, timing="each"))
 
 
 def test_a_disturbed_run_of_steps_waits_first() -> None:

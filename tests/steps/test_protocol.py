@@ -362,7 +362,10 @@ def test_a_formula_that_was_missed_has_its_reason() -> None:
     assert fmean(slow.times) == pytest.approx(0.004, rel=0.05)
     assert fmean(slow.times) == pytest.approx(slow.facts["with_server_s"], rel=0.01)
     why = " ".join(map(str.strip, slow.lines))
-    assert "more than 5 % from the predicted 2.50 ms: the server is busy" in why
+    assert (
+        "more than 5 % from the predicted 2.50 ms, which has no communication: the server is busy"
+        in why
+    )
     assert "gradients applied by the server 1." in why and "received by the server" not in why
 
 

@@ -526,7 +526,10 @@ def _reasons(
         reasons.append(f"{2 * BLOCKS} updates are needed for an interval, so measure longer")
     elif interval[0] <= predicted <= interval[1]:
         reasons.append("its 95 % interval includes the prediction, so measure longer")
-    head = f"more than {100 * _EQUAL:.0f} % from the predicted {format_seconds(predicted)}"
+    head = (
+        f"more than {100 * _EQUAL:.0f} % from the predicted {format_seconds(predicted)},"
+        " which has no communication"
+    )
     texts = [": ".join(filter(None, (head, "; ".join(reasons)))), _sum_of_parts(mean, split)]
     # No-break spaces, so that no line is broken before a unit.
     lines = [line for text in texts for line in wrap(_UNIT.sub(_GLUE, text), _WIDTH)]
