@@ -15,6 +15,7 @@ from pymdownx.slugs import slugify
 _HOME = Path(__file__).parent.parent
 _NOTES = "benchmarks/results"
 _CODE = re.compile(r"(?<!<pre>)<code>([^<]*)</code>")
+_CELL = re.compile(r"<td\b[^>]*>.*?</td>", re.DOTALL)
 _FLAG = re.compile(r"(?<!\S)--?\w[\w-]*")
 
 
@@ -35,7 +36,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as they are in the repository, to where they lead in the site."""
+    """Links as they are in the repository, to where they lead in the site; tabs as blanks.
+
+    Python-Markdown has tabs of four columns, and a terminal's tables have eight.
+    """
+    markdown = markdown.expandtabs(8)
     if page.file.src_uri.startswith(_NOTES):
         return markdown.replace("](../../docs/", "](../../")
     markdown = re.sub(r"\]\(\.\./benchmarks/", "](benchmarks/", markdown)
@@ -44,8 +49,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Names of options stay on one line, where a browser would break them behind a hyphen."""
+    """Names of options stay on one line, where a browser would break them behind a hyphen.
+
+    A bar in a cell's code loses the backslash that GitHub needs before it.
+    """
     whole = r'<span style="white-space: nowrap">\g<0></span>'
+    html = _CELL.sub(lambda cell: cell[0].replace(r"\|", "|"), html)
     return _CODE.sub(lambda code: f"<code>{_FLAG.sub(whole, code[1])}</code>", html)
 
 
@@ -58,6 +67,6 @@ def _notebook() -> Iterator[str]:
         for output in cell.get("outputs", []):
             shown = output.get("data", {})
             if "text/html" in shown:
-                yield f"<div>{''.join(shown['text/html'])}</div>"
+                yield f'<div style="overflow-x: auto">{"".join(shown["text/html"])}</div>'
             elif lines := "".join(output.get("text") or shown.get("text/plain", [])).rstrip():
                 yield f"```text\n{lines}\n```"  # a bar that is over leaves an empty text

@@ -233,6 +233,8 @@ class StepOptionKeywords(TypedDict, total=False):
     - ``transport``: auto (default): nccl on GPUs, else shm on one host or shm+mpi on several with
       ranks in common, where they are built, else mpi
     - ``tuning``: the choices for update auto (default busbar-tuning.json)
+    - ``wait_quiet``: before the first row, wait until nothing else uses the cores, at most this
+      long
     - ``warmup_iters``: warm-up steps (default 1)
     """
 
@@ -266,6 +268,7 @@ class StepOptionKeywords(TypedDict, total=False):
     trace: str | Path | None
     transport: Literal["auto", "inproc", "ipc", "mpi", "nccl", "shm", "shm+mpi"] | None
     tuning: str | Path | None
+    wait_quiet: float | str | None
     warmup_iters: int | None
 
 

@@ -265,7 +265,7 @@ class MeasuredRows(Sequence[Measurement]):
         Of a single launch the verdict is on that launch: its intervals are of iterations.
         `busbar.compare` asks about launches, and tells nothing from one.
         A line for each setting, number of ranks and size where the answer compares algorithms; none
-        for rows of one algorithm, or of one rank.
+        for rows of one algorithm, of one rank, or of training steps.
         """
         named = [
             winner.row

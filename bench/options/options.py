@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bench.options import argument_types as types
 from bench.options.argument_types import Checks, at_least, names
@@ -84,18 +84,17 @@ def transport_names() -> tuple[str, ...]:
     return ("auto", *transports())
 
 
-# Options of where ranks start and of what is kept and shown.
-_NOT_RECORDED = (
-    "--ranks", "--append", "--overwrite", "--per-rank", "--quiet", "--details", "--layout",
-    "--dry-run", "--json", "--launches", "--seed",
-)  # fmt: skip
-
-
 class RunOptions(OptionGroup):
     """The options of every run: of collectives, of pairs, and of training steps.
 
     Fields with a plain value are options of some kinds of runs only.
     """
+
+    #: Options that a record leaves out, besides those that take a file or a host.
+    not_recorded: ClassVar[tuple[str, ...]] = (
+        "--ranks", "--append", "--overwrite", "--per-rank", "--quiet", "--details", "--layout",
+        "--dry-run", "--json", "--launches", "--seed",
+    )  # fmt: skip
 
     if TYPE_CHECKING:
         tuning: Path
@@ -159,6 +158,11 @@ class RunOptions(OptionGroup):
         "-T --timeout SECONDS|10m  end a row that makes no progress for so long (default 0: never)",
         parse=types.patience,
     )
+    wait_quiet: float | None = option(
+        "--wait-quiet SECONDS|10m  before the first row, wait until nothing else uses the cores, at"
+        " most this long",
+        parse=types.seconds,
+    )
     total: float | None = None
     timing: str = "each"
     statistic: str = "median"
@@ -191,7 +195,7 @@ class RunOptions(OptionGroup):
     def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
         """The options of a command line. Raises Unsupported; see `OptionGroup`."""
         options = super().parse(argv, parser, **more)
-        words = parser.spelled(_NOT_RECORDED)
+        words = parser.spelled(cls.not_recorded)
         if options.after is not None and options.total is not None:
             words = words[:-2]  # this launch's share, appended to the --total of all
         launches = options.launch.of if options.launch else options.launches
@@ -406,11 +410,6 @@ class Options(RunOptions):
         " --sync window",
         (ZERO,),
         arrivals,
-    )
-    wait_quiet: float | None = option(
-        "--wait-quiet SECONDS|10m  before the first row, wait until nothing else uses the cores, at"
-        " most this long",
-        parse=types.seconds,
     )
     statistic: str = option(
         "--statistic  a row's time is this statistic of its iterations",

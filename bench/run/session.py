@@ -80,6 +80,19 @@ class RunSession:
         timeout, line = self._run_options.timeout, self._opened.line
         self._watch = Watchdog(self._world, timeout, self.stop, line, tick)
 
+    def _noted(self, *remarks: str) -> None:
+        """Print the remarks that are not empty on standard error."""
+        for remark in filter(None, remarks):
+            self._screen.note(f"busbar: {remark}")
+
+    def _wait_until_quiet(self) -> None:
+        """With --wait-quiet, wait until other programs leave the cores. All ranks call this."""
+        seconds = self._run_options.wait_quiet
+        if seconds is not None:
+            most = format_duration(seconds)
+            self._noted(f"waiting until other programs leave the cores, {most} at most")
+            self._noted(not_quiet(self._world, seconds))
+
     def _measure_rows(self, measure: Callable[[], object]) -> None:
         """Measure all rows. If a rank is lost, the results so far are reported first."""
         try:
@@ -189,10 +202,7 @@ class Session(RunSession):
             self._noted(TOTAL_OVER)  # also for a launch whose standard output is left out
 
         each = len(self._work) * len(options.placements)
-        if options.wait_quiet is not None:
-            most = format_duration(options.wait_quiet)
-            self._noted(f"waiting until other programs leave the cores, {most} at most")
-            self._noted(not_quiet(self._world, options.wait_quiet))
+        self._wait_until_quiet()
         self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
         # In place, a sum grows with every iteration, so overflow is ignored; only checks count.
         with contextlib.closing(self._gauges), np.errstate(all="ignore"):
@@ -208,11 +218,6 @@ class Session(RunSession):
                 self._noted(f"every row was skipped, the first because {reasons[0]}")
                 return FOUND
         return int(self._keeper.failed or self._wrong)
-
-    def _noted(self, *remarks: str) -> None:
-        """Print the remarks that are not empty on standard error."""
-        for remark in filter(None, remarks):
-            self._screen.note(f"busbar: {remark}")
 
     def _cycle(self, cycle: int) -> None:
         """Measure and print all tables; in another order than theirs, after the last row."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from bench.steps.training.problem import (
     shape,
 )
 from bench.steps.workloads import MOST_BYTES, MOST_MS, PRECISIONS, Tensor, Workload, model, parse_ms
-from busbar.arguments import number
+from busbar.arguments import Parser, number
 from busbar.errors import MissingLibrary, Unsupported
 from busbar.files import read_text
 from busbar.options import Self, option, redefine, switch
@@ -72,6 +72,8 @@ class StepOptions(RunOptions):
     """
 
     tried: Fusion | None = None
+    # The seed is what is measured: the drawn times.
+    not_recorded: ClassVar = tuple(name for name in RunOptions.not_recorded if name != "--seed")
     titles = ("the model", "the update", "real gradients", "where it runs", "how long")
     grid: tuple[int, ...] | None = None
     root: int | None = 0
@@ -198,6 +200,18 @@ class StepOptions(RunOptions):
         "--trace FILE.json  write a timeline for Perfetto or chrome://tracing; for one --update"
         " only"
     )
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
+        """The options of a command line, see `RunOptions.parse`; ``--plot`` is recorded, too.
+
+        Only its file's name is, without a folder.
+        """
+        options = super().parse(argv, parser, **more)
+        name = "" if options.plot is None else options.plot.name
+        if not options.recorded or not re.fullmatch(r"[\w.-]+", name, re.ASCII):
+            return options
+        return options.replace(recorded=f"{options.recorded} --plot {name}")
 
     @property
     def listing(self) -> str:

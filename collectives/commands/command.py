@@ -169,15 +169,17 @@ def ranks_of_grid(parameters: Mapping[str, object]) -> int | None:
 
 
 def server_over_ring(
-    nbytes: int, nranks: int, ratio: float, by_port: float, why: str = ""
+    ratios: Mapping[int, float], nranks: int, by_port: float, why: str = ""
 ) -> list[str]:
     """Lines of a sentence on the time of ps over that of ring, as `reports.analysis.answer` has it.
 
-    ``by_port``: the ratio of the bytes through the busiest port; ``why``: a clause on why the
-    times have another one.
+    ``ratios``: of the times, by bytes. ``by_port``: the ratio of the bytes through the busiest
+    port; ``why``: a clause on why the times have another one.
     """
+    (first, ratio), *more = ratios.items()
+    at = "".join(f", {times:.3g} at {format_bytes(nbytes)}" for nbytes, times in more)
     text = (
-        f"ps takes {ratio:.3g} times as long as ring at {format_bytes(nbytes)} on"
+        f"ps takes {ratio:.3g} times as long as ring at {format_bytes(first)}{at} on"
         f" {format_count(nranks, 'rank')}; by bytes through the busiest port, with one port a"
         f" rank, {by_port:.3g} times{why and '; '}{why}"
     )

@@ -249,22 +249,24 @@ def _times(
     n, most = len(sizes), max(1, (width() - names - 2) // (_CELL + 2))
     parts = -(-n // most)
     edges = [part * n // parts for part in range(parts + 1)]
+    key = " (*: the best)" if marks.any() else ""
     for quantity, values, text, floor in shown:
         for part in starmap(range, pairwise(edges)):
-            yield f"{collective} on {format_count(nranks, 'rank')}: predicted {quantity}"
+            ranks = format_count(nranks, "rank")
+            yield f"{collective} on {ranks}: predicted {quantity}{key}"
             table = new_table("", "algorithm", *(format_size_argument(sizes[i]) for i in part))
             if floor is not None:
                 cells = (text(floor[i]) for i in part)
                 table.add_row(_BOUND, *cells, end_section=True)
             for contender, row, best in zip(contenders, values, marks, strict=True):
-                cells = (">" * bool(best[i]) + text(row[i]) for i in part)
+                cells = ("*" * bool(best[i]) + text(row[i]) for i in part)
                 table.add_row(contender.name, *cells)
             yield table
     if not marks.any():
         yield from ("nothing is moved at these sizes", "")
         return
     first = int(marks.any(axis=0).argmax())
-    line = f"> best: {contenders[int(times[:, first].argmin())].name}"
+    line = f"best: {contenders[int(times[:, first].argmin())].name}"
     for cross in find_crossovers(collective, contenders, predictor, sizes):
         line += f"; from {format_size_argument(cross.size)} on {cross.better}"
     yield line
@@ -277,7 +279,7 @@ def _times(
             for name in ("ps", "ring")
         ]
         why = _of_latency((server, ring), least, by_port)
-        yield from server_over_ring(sizes[-1], nranks, server / ring, by_port, why)
+        yield from server_over_ring({sizes[-1]: server / ring}, nranks, by_port, why)
     yield ""
 
 

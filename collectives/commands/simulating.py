@@ -355,18 +355,20 @@ def _own_links(machine: str) -> list[str]:
 
 
 def _server_over_ring(points: Sequence[_Point]) -> list[str]:
-    """Lines on ps over ring, for each rank count and size at which both were simulated."""
+    """Lines on ps over ring, for each rank count a sentence on the sizes that both have."""
     from collectives.predict.compare import port_volume
     from collectives.predict.interface import Operation
 
     at = {(p.name, p.nranks, p.nbytes): p for p in points if p.collective == "allreduce"}
-    lines: list[str] = []
+    ratios: dict[int, dict[int, float]] = {}
     for (name, nranks, nbytes), server in at.items():
         ring = at.get(("ring", nranks, nbytes))
         if name == "ps" and ring is not None and nranks > 1:
-            volumes = [port_volume(Operation("allreduce", each, nranks)) for each in ("ps", "ring")]
-            ratio = server.seconds / ring.seconds
-            lines += server_over_ring(nbytes, nranks, ratio, volumes[0] / volumes[1])
+            ratios.setdefault(nranks, {})[nbytes] = server.seconds / ring.seconds
+    lines: list[str] = []
+    for nranks, by_size in ratios.items():
+        volumes = [port_volume(Operation("allreduce", each, nranks)) for each in ("ps", "ring")]
+        lines += server_over_ring(by_size, nranks, volumes[0] / volumes[1])
     return lines
 
 

@@ -18,6 +18,7 @@ from busbar.units import (
     is_open,
 )
 from reports.analysis.compare import CANNOT_TELL
+from reports.analysis.steps import fastest_samples
 from reports.analysis.textbook import VOLUMES, nodes_of, shared_clause
 from reports.analysis.winners import (
     LAUNCHES,
@@ -54,11 +55,13 @@ def answers(
 
     The keys name setting and ranks. ``each_size``: the fastest of each size by itself, instead of
     ranges of sizes. ``launches``: see `winners`. Left out are sizes with a single algorithm, as of
-    a run that was interrupted, and one rank, which sends nothing.
+    a run that was interrupted, one rank, which sends nothing, and training steps, whose updates are
+    compared per sample (`fastest_samples`).
     """
     stretches_of = {}
     divided = at_each_size if each_size else stretches
-    for thing, cells in winners(rows, launches).items():
+    of_collectives = [row for row in rows if row.step is None]
+    for thing, cells in winners(of_collectives, launches or rows).items():
         compared = {at: winner for at, winner in cells.items() if winner.margin is not None}
         for ranks in counts(compared):
             if ranks != 1:
@@ -145,7 +148,7 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
 
     sentences = {what: sentence(ranges) for what, ranges in answers(rows).items()}
     if not sentences:
-        single = [too_disturbed(rows), best_figure(rows)]
+        single = [too_disturbed(rows), *(fastest_samples(rows) or [best_figure(rows)])]
         return list(filter(None, [reason] if (reason := alone(rows)) else single))
     parts = {what: what.split(", ") for what in sentences}
     shared = set.intersection(*map(set, parts.values()))
@@ -334,6 +337,8 @@ def _port_sentence(
     ranks = servers[0].ranks or 0
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
     interval = "" if low is None or high is None else f" ({_interval(low, high)})"
+    if low is not None and high is not None and low < 1 < high:
+        interval = f"{interval[:-1]}: perhaps no {'longer' if ratio > 1 else 'shorter'})"
     if low is not None and high is not None and _may_be_either(low, high):
         took = f"{CANNOT_TELL} whether ps takes longer than {ring}"
     else:

@@ -165,12 +165,10 @@ def _again(timed: Sequence[Measurement]) -> str:
     """The command that repeats a disturbed run once other programs have ended; see `command_of`.
 
     Where such a wait was in vain and algorithms are compared, in several launches, whose interval
-    covers what other programs do.
+    covers what other programs do. Training steps have no launches.
     """
-    if timed[0].step is not None:
-        return command_of(timed)
     waited = any(" --wait-quiet " in f" {r.run.environment.get('options', '')} " for r in timed)
-    if waited and use_of(timed) == _TO_COMPARE:
+    if waited and timed[0].step is None and use_of(timed) == _TO_COMPARE:
         command, more = command_of(timed, without=_ORDER), f" --launches {LAUNCHES}"
     else:
         command, more = command_of(timed, without=("--wait-quiet",)), " --wait-quiet 10m"
@@ -274,8 +272,8 @@ def _programs(timed: Sequence[Measurement]) -> str:
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     if not shares:
         return ""
-    remedy = "" if any(r.step for r in timed) else " (try --wait-quiet 10m)"
-    return f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}{remedy}"
+    of = _long_enough(timed)
+    return f"{taken(max(shares))} in {len(shares)} of {of} (try --wait-quiet 10m)"
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from busbar.counters import taken
 from busbar.statistics import interval, mean_interval
-from busbar.units import format_count, format_seconds
-from reports.analysis.winners import mostly_disturbed
+from busbar.units import format_count, format_digits, format_seconds
+from reports.analysis.winners import mostly_disturbed, moved_by_others
 from reports.records.measurement import Measurement, grouped
 from reports.records.steps import LossCurve, Step
 from reports.statistics.quantities import center
-from reports.statistics.uncertain import Uncertain, median_of
+from reports.statistics.uncertain import Uncertain, mean_of, median_of
 
 # An exchange that takes a smaller share of a step hardly changes the step.
 _SMALL = 0.1
@@ -127,38 +128,40 @@ def lowest_loss(rows: Sequence[Measurement]) -> str:
 
 
 def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
-    """`fastest` and `lowest_loss` for each workload and rank count with steps of several kinds.
+    """`fastest` and `lowest_loss` for each workload and rank count.
 
     Steps of different numbers of gradients cannot be compared in time, but per sample they can.
     """
     steps = [row for row in rows if row.step is not None and row.time_s]
     groups = grouped(steps, lambda row: (workload(row), row.ranks)).values()
-    mixed = [group for group in groups if len({row.collective for row in group}) > 1]
-    return [text for group in mixed for text in (fastest(group), lowest_loss(group)) if text]
+    return [text for group in groups for text in (fastest(group), lowest_loss(group)) if text]
 
 
 def fastest(rows: Sequence[Measurement]) -> str:
     """The update that takes the least time for a sample, and the next, in one sentence.
 
-    Its time is of a sample, too, as the updates are compared. Both have their 95 % intervals. The
-    sentence says "cannot tell" if the interval of their ratio reaches 1 or is not known, or if most
-    rows were disturbed. Empty with fewer than two updates that have times.
+    Its time is of a sample, too, as the updates are compared. Both have their 95 % intervals. Of an
+    update that several runs measured it is the mean of its rates. The sentence says "cannot tell"
+    and why if the interval of their ratio reaches 1 or is not known, or if other programs may have
+    changed it (`moved_by_others`). Empty with fewer than two updates that have times.
     """
     timed = [(row, one) for row in rows if (one := figures(row)) is not None]
     if len({row.step.update for row, _ in timed if row.step is not None}) < 2:
         return ""
-    known = [(row.algorithm, one) for row, one in timed]
-    (name, best), (other, following) = sorted(known, key=lambda one: -one[1].rate.value)[:2]
-    ratio = best.rate.over(following.rate)
-    sample = best.rate.under(1.0)
+    measured = grouped(timed, lambda pair: pair[0].algorithm)
+    rates = {name: mean_of([one.rate for _, one in mine]) for name, mine in measured.items()}
+    name, other = sorted(rates, key=lambda each: -rates[each].value)[:2]
+    ratio = rates[name].over(rates[other])
+    sample = rates[name].under(1.0)
     took = f"{format_seconds(sample.value)} a sample"
     if sample.ends is not None:
         took += f" (95 %: {' to '.join(map(format_seconds, sample.ends))})"
-    times = f"{ratio.value:.3g} times as long"
+    times = f"{format_digits(ratio.value)} times as long"
     if ratio.ends is not None:
-        times += f" ({' to '.join(f'{end:.3g}' for end in ratio.ends)})"
-    if mostly_disturbed(rows):
-        why = "; other programs used the cores meanwhile"
+        times += f" ({' to '.join(map(format_digits, ratio.ends))})"
+    both = [row for each in (name, other) for row, _ in measured[each]]
+    if moved_by_others(both, mostly_disturbed(rows)):
+        why = f"; {taken(max(row.others_share or 0.0 for row in rows))}"
     elif ratio.ends is None:
         why = "; no interval of their ratio: measure more steps"
     elif ratio.ends[0] <= 1:

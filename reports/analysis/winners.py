@@ -116,7 +116,20 @@ def is_disturbed(row: Measurement, share: float = OTHERS) -> bool:
 
 def tells_others(row: Measurement) -> bool:
     """False for a row that was too short to tell what other programs used (`gathered`)."""
-    return row.others_share is not None or sum(row.times_s) >= SHORTEST_S
+    seconds = sum(row.times_s)
+    if row.timing == "loop" and row.times_s:  # times are means over parts of the iterations
+        seconds *= max(1.0, (row.iterations or 0) / len(row.times_s))
+    return row.others_share is not None or seconds >= SHORTEST_S
+
+
+def moved_by_others(rows: Sequence[Measurement], unknown: bool) -> bool:
+    """True if other programs may have moved all iterations of one of these rows of single launches.
+
+    That is if a row was much disturbed (`MUCH`), or if ``unknown`` (`mostly_disturbed`) where it
+    may have been disturbed at all. Iterations of one launch do not show it.
+    """
+    doubt = any(is_disturbed(r, OTHERS if unknown else MUCH) for r in rows)
+    return doubt or (unknown and not all(map(tells_others, rows)))
 
 
 def mostly_disturbed(rows: Sequence[Measurement]) -> bool:
@@ -190,16 +203,11 @@ def time_ratio(
     """How many times as long ``slower`` takes as ``faster``, and the ratio's 95 % interval.
 
     All rows of a side must have the same settings. The interval is None without raw times. With one
-    launch a side it is unbounded if a row was much disturbed (`MUCH`), or if ``unknown`` where it
-    may have been disturbed at all: iterations of one launch do not show what other programs did to
-    all of them.
+    launch a side it is unbounded if `moved_by_others`.
     """
     times = [_launches(rows) for rows in (faster, slower)]
     ratio = launch_center(times[1]) / launch_center(times[0])
-    rows = (*slower, *faster)
-    doubt = any(is_disturbed(r, OTHERS if unknown else MUCH) for r in rows)
-    doubt |= unknown and not all(map(tells_others, rows))
-    if max(map(len, times)) == 1 and doubt:
+    if max(map(len, times)) == 1 and moved_by_others((*slower, *faster), unknown):
         return ratio, *UNKNOWN
     return ratio, *ratio_bounds(times[0], times[1], within_launches(faster, slower))
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import isnan, nan
+from math import isfinite, isnan, nan
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,10 @@ def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequenc
             axes.vlines(x, *end, color=s.style["color"], linewidth=1)
 
 
+# A band of an interval may reach so many times as high as all lines.
+_MOST_ABOVE = 1.5
+
+
 def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
     holds = _holds(series)
@@ -133,11 +137,15 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     if bounds:
         _bound(axes, series, bounds, f"limit, at most {max(bounds.values()):.3g} GB/s")
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
-    # Limits come from lines only: a wide band would compress the lines.
+    # A very wide band is cut: it would compress the lines.
     top = max(float(np.nanmax(np.asarray(line.get_ydata()))) for line in axes.lines)
-    axes.set_ylim(0, 1.06 * top or 1.0)  # one rank has a busbw of 0
+    ends = [float(one.get_datalim(axes.transData).y1) for one in axes.collections]
+    reach = max((end for end in ends if isfinite(end)), default=top)
+    high = max(top, min(reach, _MOST_ABOVE * top))
+    axes.set_ylim(0, 1.06 * high or 1.0)  # one rank has a busbw of 0
     axes.set_ylabel("busbw (GB/s)")
-    band = ["band: 95 % interval"] * bool(axes.collections)
+    cut = ", cut at the top" if reach > 1.06 * high else ""
+    band = [f"band: 95 % interval{cut}"] * bool(axes.collections)
     _legend(axes, *band, *_fit_note(axes, "dotted: fit"), *_marks(series))
     return True
 

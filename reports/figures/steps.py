@@ -89,7 +89,7 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
     _scale(axes, [one.step.value for one in group])
     axes.set_xlabel("K, gradients of an update")
     axes.set_ylabel("time per update (ms)")
-    axes.legend(**LEGEND)
+    axes.legend(**LEGEND, handlelength=4)  # as long as two dots and more
 
 
 def _family_name(family: str, own: Sequence[StepSummary]) -> str:

@@ -18,6 +18,7 @@ from reports.analysis.answer import (
     unsure,
 )
 from reports.analysis.cautions import too_disturbed, use_of
+from reports.analysis.steps import fastest_samples
 from reports.analysis.winners import (
     Cells,
     Stretch,
@@ -90,15 +91,16 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     blocks = [_stretches(what, one) for what, one in sorted(answers(rows).items(), key=_placed)][
         :_MOST
     ]
-    if not blocks:
+    steps = "".join(f"<p>{text(line)}.</p>" for line in fastest_samples(rows))
+    if not blocks and not steps:
         return ""
     parts = [f"<div>{part}</div>" for part in (*maps, *blocks)]
     shown, more = ("".join(some) for some in (parts[:_AT_ONCE], parts[_AT_ONCE:]))
     count = f"{len(parts) - _AT_ONCE} more tables"
     folded = details(count, f'<div class="answers">{more}</div>') if more else ""
     law = "".join(f"<p>{text(line)}.</p>" for line in server_and_ring(rows))
-    shown = f'<div class="answers">{shown}</div>'
-    return section("answer", "What to take", doubt(rows), _means(rows), shown, folded, law)
+    shown = f'<div class="answers">{shown}</div>' if parts else ""
+    return section("answer", "What to take", doubt(rows), _means(rows), shown, folded, law, steps)
 
 
 def _means(rows: Sequence[Measurement]) -> str:

@@ -18,6 +18,7 @@ from reports.analysis.answer import (
 from reports.analysis.cautions import limit_cell, too_disturbed, warnings_of
 from reports.analysis.compare import Comparison, Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
+from reports.analysis.steps import fastest_samples
 from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
 from reports.records.measurement import Measurement
@@ -76,7 +77,8 @@ def markdown(rows: Sequence[Measurement]) -> str:
         parts.append(f"{format_count(-left, 'row')} more.\n")
     best = [_answer(what, ranges) for what, ranges in answers(rows).items()]
     best = [f"{_cell(why)}\n" for why in [too_disturbed(rows)] if why] + best
-    warnings = [f"- {_cell(w)}" for w in (*server_and_ring(rows), *warnings_of(rows))]
+    notes = (*server_and_ring(rows), *fastest_samples(rows), *warnings_of(rows))
+    warnings = [f"- {_cell(note)}" for note in notes]
     return (
         "\n".join([*best[:MOST_ANSWERS], *parts, *warnings, *_rules(checklist(rows))]).rstrip()
         + "\n"

@@ -38,7 +38,7 @@ from reports.records.measurement import Measurement
 from reports.records.metrics import setting
 from reports.statistics.quantities import LATENCY_BOUND, efficiency, speedup
 
-_STEPS = "no answer at each size: training steps with different exchanges are compared per sample"
+_STEPS = "no answer at each size: training steps are compared per sample"
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ def answer(
 
     If most rows were disturbed, the first line says so (`foreword`). ``launches``: see `winners`.
     """
-    every = answers(rows, launches)
-    lines = foreword(rows, width, launches) if every or alone(rows) else []
+    every, steps = answers(rows, launches), fastest_samples(rows)
+    lines = foreword(rows, width, launches) if every or steps or alone(rows) else []
     disturbed = bool(lines)  # which says already why much cannot be told
 
     def wrapped(texts: Iterable[str]) -> list[str]:
@@ -156,7 +156,8 @@ def answer(
         if changes := crossovers(ranges):
             lines += wrap_line(f"crossovers: {changes}", width, len(_GAP))
         lines += wrapped([*([] if disturbed else unsure(ranges)), sentence(ranges)])
-    return lines + wrapped([*server_and_ring(rows, launches), *fastest_samples(rows)])
+    lines += wrapped(server_and_ring(rows, launches))
+    return lines + [line for text in steps for line in wrap_line(text, width, len(_GAP))]
 
 
 def foreword(

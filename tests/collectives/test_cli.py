@@ -90,6 +90,16 @@ def test_a_link_for_each_pair_is_said_to_hide_the_law() -> None:
     assert "link of its own" not in collectives_cli("simulate ps -c allreduce --machine ring")[1]
 
 
+def test_sizes_of_ps_and_ring_are_one_sentence() -> None:
+    """Rule: the law of bytes is said once for each rank count, with the ratio at every size."""
+    words = "simulate ring,ps -c allreduce --machine fattree:4 --sweep b -b 1M -e 16M"
+    out = " ".join(collectives_cli(words)[1].split())
+    assert out.count("by bytes through the busiest port") == 1
+    assert re.search(
+        r"times as long as ring at 1 MiB, \S+ at 4 MiB, \S+ at 16 MiB on 4 ranks;", out
+    )
+
+
 def test_a_collective_without_a_named_algorithm_is_named() -> None:
     """Rule: with several algorithms a note names the collectives that lack one of them."""
     _, _, err = collectives_cli("cost ring,ps -n 4")

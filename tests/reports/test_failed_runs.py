@@ -13,7 +13,7 @@ from reports.readers import reading
 from reports.readers.reading import parse, read
 from reports.tables.show import texts
 from tests.command import reports_main as main
-from tests.reports.runs import noisy, saved
+from tests.reports.runs import noisy, rows
 
 HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
 ROWS = [f"{size:>12} {size // 4:>12}  float  sum  -1  9.50  0.01  0.01  0\n" for size in (64, 128)]
@@ -218,8 +218,9 @@ def test_a_whole_run_has_not_failed() -> None:
 
 def test_why_there_is_no_row(tmp_path: Path) -> None:
     """Rule: of a log without rows the message says why the run ended, before what is missing."""
-    rows = [row for n in range(3) for row in read(saved(tmp_path / f"{n}.jsonl", noisy(n))).rows]
-    launches = "\n".join(texts(over_launches(rows), 80))
+    of = ({"launch": {"number": n, "of": 3, "seed": 1}} for n in (1, 2, 3))
+    measured = [row for n, facts in enumerate(of) for row in rows(noisy(n, **facts))]
+    shown = "\n".join(texts(over_launches(measured), 80))
     file = tmp_path / "run.log"
     for text, said in (
         (HEAD + ENDS[0] + "\n", f"{ENDS[0]} (line 2)"),
@@ -228,7 +229,7 @@ def test_why_there_is_no_row(tmp_path: Path) -> None:
         ("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n", "a map of a machine"),
         ('<system version="1"></system>', "a map of a machine"),
         ('<algo name="x" nchunksperloop="2"></algo>', "an MSCCL schedule"),
-        (launches, "a table over launches"),
+        (shown, "a table over launches"),
     ):
         file.write_text(text)
         with pytest.raises(ReportError) as error:

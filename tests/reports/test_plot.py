@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from msgspec.structs import replace
 
-from busbar.canvas import colour_of, times_axis
+from busbar.canvas import canvas, colour_of, times_axis
 from reports.analysis.compare import Comparison, compare, differences, join
 from reports.figures.plot import FIGURES, MOST_INSIDE, doubtful, figures, heat_map, scaling
 from reports.figures.series import Palette, fitted
@@ -251,6 +251,23 @@ def test_scaling_puts_ranks_along() -> None:
     assert scaling(rows(records(["ring"], [4])), Palette.of(found)) is None
     few = [r for r in found if r.ranks != 8 and r.placement == "out"]
     assert "allreduce-float-sum-scaling" in figures(few, "svg")
+
+
+@pytest.mark.parametrize(("wide", "cut"), [(1.15, False), (6.0, True)])
+def test_a_band_that_is_cut_is_said_to_be(wide: float, cut: bool) -> None:
+    """Rule: the busbw figure shows all of a band, or says that a very wide one is cut."""
+    found = [
+        replace(r, low_s=r.time_s / wide, high_s=r.time_s * wide)
+        for r in rows(records(["ring"], [8]))
+        if r.placement == "out" and r.time_s
+    ]
+    axes = canvas(6, 4).subplots()
+    assert FIGURES["busbw"](axes, Palette.of(found).series(found), None)
+    (band,) = axes.collections
+    assert (axes.get_ylim()[1] < band.get_datalim(axes.transData).y1) == cut
+    legend = axes.get_legend()
+    assert legend is not None
+    assert ("cut at the top" in legend.get_title().get_text()) == cut
 
 
 def test_a_barrier_has_a_distribution_and_scales_in_time() -> None:

@@ -120,6 +120,17 @@ def test_a_line_is_named_as_its_update() -> None:
         assert axes.get_legend_handles_labels()[1] == [label]
 
 
+def test_the_legend_shows_a_dotted_line_as_dotted() -> None:
+    """Rule: a sample of a line in the legend is at least two periods of its dots long."""
+    axes = canvas(6, 4).subplots()
+    _per_update(axes, summaries([_result(f"k-async:{k}", predicted_s=0.1) for k in (1, 2)]))
+    legend = axes.get_legend()
+    assert legend is not None
+    (dotted,) = (line for line in axes.lines if "expected" in str(line.get_label()))
+    period = sum(dotted._dash_pattern[1])
+    assert legend.handlelength * legend._fontsize >= 2 * period > 0
+
+
 def test_a_picture_says_that_steps_were_disturbed() -> None:
     """Rule: figures of steps whose rows ran beside other programs say so below the axes."""
     quiet = _result("ring", compute_s=[0.01] * 8)

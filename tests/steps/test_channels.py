@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.steps.server import loops
+from bench.steps.server import endpoint, loops
 from bench.steps.server.endpoint import (
     NO_BYTES,
     Bytes,
@@ -450,6 +450,41 @@ def test_exposed_is_what_a_learner_waits_for_messages(
     n = len(rounds)
     assert (log.rounds[:n], log.exposed[:n]) == (rounds, exposed)
     assert set(log.drawn) == {10.0}
+
+
+class _OnItsWay(_Scripted):
+    """Headers arrive 1.7 s after they were sent and are found 0.3 s later; payloads take 5 s."""
+
+    def poll(self, seconds: float) -> tuple[int, Header] | None:
+        if (received := super().poll(seconds)) is not None:
+            self.looked = self._clock.now + 1.7
+            self._clock.now += 2.0
+        return received
+
+    def read(self, peer: int, nbytes: int, into: Bytes | None) -> Bytes | None:
+        self._clock.now += 5.0
+        return super().read(peer, nbytes, into)
+
+
+@pytest.mark.parametrize(("one_clock", "travel", "unnoticed"), [(True, 7, 0.3), (False, 5, 0)])
+def test_weights_on_their_way_are_not_noticed_late(
+    monkeypatch: pytest.MonkeyPatch, one_clock: bool, travel: float, unnoticed: float
+) -> None:
+    """Rule: a learner notices weights late by the time since it looked, not by their journey.
+
+    Over several hosts only the time of receiving is known.
+    """
+    clock = _Clock()
+    monkeypatch.setattr(loops, "time", clock)
+    monkeypatch.setattr(endpoint, "time", clock)
+    trainer, weights = OnesTrainer(4, np.dtype("float32")), np.full(4, -9, np.float32)
+    log = WorkerLoop(
+        _OnItsWay(clock, [(1, 0.0), (40, None), (80, None)]), weights, [slice(0, 4)],
+        update_protocol("async", 3), trainer, 0, lambda n: 10.0, one_clock=one_clock,
+    ).run()  # fmt: skip
+    assert log.answers == 3
+    assert log.travel == pytest.approx(3 * travel)
+    assert log.unnoticed == pytest.approx(3 * unnoticed)
 
 
 def test_weights_of_another_version_are_noticed() -> None:

@@ -17,11 +17,13 @@ from bench.steps.step_table import closing_lines, header, row, scaling_lines
 from busbar.canvas import canvas
 from reports.analysis.steps import fastest, figures, server_and_ring
 from reports.figures.steps import _stacked, bars
+from reports.page.answer_part import answer_part
 from reports.page.steps_part import steps_part
 from reports.readers.codec import run_of, to_jsonl
 from reports.records.measurement import Measurement, Noise
 from reports.records.steps import Step
 from reports.records.table import measured
+from reports.tables.markdown import markdown
 from tests.command import reports_main
 from tests.reports.runs import timed
 
@@ -165,7 +167,7 @@ def test_the_end_of_steps_says_what_their_figures_mean() -> None:
     """  # noqa: D205
     slow = {**STEP, "update": "library", "predicted_s": None}
     rows = [
-        _result({**STEP, "update": "ring"}, TIMES, noise=Noise(others=(0.6,))),
+        _result({**STEP, "update": "ring"}, TIMES, noise=Noise(others=(0.1,))),
         _result(slow, [3 * t for t in TIMES], "library/ddp"),
     ]
     text = " ".join(line.removeprefix("#").strip() for line in closing_lines(rows))
@@ -173,12 +175,12 @@ def test_the_end_of_steps_says_what_their_figures_mean() -> None:
     assert "predicted, ratio -: with --fit" in text and "other programs took" in text
     assert re.search(
         r"ring/ddp takes the least time: 3.55 ms a sample \(95 %: [\d.]+ ms to [\d.]+ ms\);"
-        r" library/ddp takes 3 times as long \(2\.\S+ to [34]\.\S+\)[^,]",
+        r" library/ddp takes 3\.00 times as long \(2\.\S+ to [34]\.\S+\)[^,]",
         text,
     ), text
     noisy = [replace(one, others_share=0.6) for one in rows]
     assert re.search(
-        r"ring/ddp took 3.55 ms a sample .*; other programs used the cores meanwhile$",
+        r"ring/ddp took 3.55 ms a sample .*; other programs took up to 60 % of all cores$",
         fastest(noisy),
     )
     assert closing_lines([_result({**STEP, "update": "ring"}, TIMES)]) == []
@@ -217,7 +219,7 @@ def test_a_server_is_held_against_a_ring_in_steps_too() -> None:
 def test_which_update_is_faster_is_told_only_where_intervals_can() -> None:
     """Rule: where the interval reaches 1 or is missing the sentence says that it cannot tell."""
     for times, end in (
-        ([t * 1.001 for t in TIMES], r"library/ddp 1 times as long \(0.\S+ to 1.\S+\)"),
+        ([t * 1.001 for t in TIMES], r"library/ddp 1\.00 times as long \(0.\S+ to 1.\S+\)"),
         (TIMES[:1], "no interval of their ratio: measure more steps"),
     ):
         text = fastest(
@@ -227,6 +229,54 @@ def test_which_update_is_faster_is_told_only_where_intervals_can() -> None:
             ]
         )
         assert re.fullmatch(rf"cannot tell whether \S+ or \S+ takes less time: .*{end}", text), text
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        (
+            (0.06, 0.06),
+            r"ring/ddp takes the least time: .*; ps/ddp takes 3\.\d\d times as long \(.*\)",
+        ),
+        ((0.06, 0.3), r"cannot tell whether .*; other programs took up to 30 % of all cores"),
+        ((0.3, 0.3), r"cannot tell whether .*; other programs took up to 30 % of all cores"),
+    ],
+)
+def test_a_run_and_its_record_have_one_verdict(
+    shares: tuple[float, float], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: the end of a run, `reports show`, its page and its Markdown name the fastest update in
+    the same sentence, with the reason where that is open.
+    """  # noqa: D205
+    rows = [
+        replace(_result({**STEP, "update": "ring"}, TIMES), others_share=shares[0]),
+        replace(
+            _result({**STEP, "update": "ps"}, [3 * t for t in TIMES], "ps/ddp"),
+            noise=Noise(others=(shares[1],)),
+            others_share=shares[1],
+        ),
+    ]
+    rows[0] = replace(rows[0], noise=Noise(others=(shares[0],)))
+    path = tmp_path / "step.jsonl"
+    path.write_bytes(to_jsonl(rows))
+    reports_main(["show", str(path)])
+    shown = " ".join(capsys.readouterr().out.split())
+    ended = " ".join(" ".join(line.removeprefix("#") for line in closing_lines(rows)).split())
+    verdict = fastest(rows)
+    assert re.fullmatch(says, verdict), verdict
+    assert verdict in shown and verdict in ended
+    assert verdict in markdown(rows).replace(
+        "<!-- -->", ""
+    ) and f"<p>{verdict}.</p>" in answer_part(rows)
+    assert "may be as fast" not in shown and "the fastest of" not in shown
+
+
+def test_an_update_of_several_runs_is_one_contender() -> None:
+    """Rule: what two runs measured is compared with another update, and not with itself."""
+    ring = [_result({**STEP, "update": "ring"}, [f * t for t in TIMES]) for f in (1.0, 1.01)]
+    ps = _result({**STEP, "update": "ps"}, [3 * t for t in TIMES], "ps/ddp")
+    assert "; ps/ddp takes 2.9" in fastest([*ring, ps])
+    assert fastest(ring) == ""
 
 
 def test_the_lowest_loss_is_named_beside_the_fastest_update() -> None:
@@ -302,7 +352,7 @@ def test_updates_of_fewer_gradients_stand_beside_all_reduces(
     assert f"{4 * 8 / 0.1135:.0f}" in out and f"{8 / 0.05675:.0f}" in out
     assert "ring: all 4 ranks compute; async: 1 server, 3 learners; eff.: speed-up over" in out
     assert "ring/ddp takes the least time: 3.55 ms a sample" in out
-    assert "async takes 2 times as long (" in out
+    assert "async takes 2.00 times as long (" in out
 
 
 def test_only_all_reduces_are_said_to_overlap() -> None:

@@ -18,10 +18,13 @@ from bench.steps.compute import Compute, Exponential, Replay
 from bench.steps.server.loops import ServerLog
 from bench.steps.server.protocol import PROTOCOLS, Core, UpdateProtocol, update_protocol
 from bench.steps.server.report import (
+    RECEIVED,
+    TRAVEL,
     RoundCosts,
     ServerReport,
     ServiceTimes,
     SimulatedRun,
+    _sum_of_parts,
     attribute_time,
     build_report,
     equal_blocks,
@@ -276,13 +279,17 @@ LAW = Exponential("exp:20", 0.020, seed=3)
 
 
 def _said(
-    costs: ServiceTimes, compute: Exponential = LAW, updates: int = 2000, name: str = "async"
+    costs: ServiceTimes,
+    compute: Exponential = LAW,
+    updates: int = 2000,
+    name: str = "async",
+    hosts: int = 1,
 ) -> ServerReport:
-    """The report of a server that took so long for everything."""
+    """The report of a server that took so long for everything, with 1 MiB in and 2 MiB out."""
     protocol = update_protocol(name, 8)
     played = SimulatedRun(protocol, compute.draw, updates, costs)
     one: dict[str, Any] = {"pushed": updates, "answers": updates, "cancelled": 0}
-    one |= dict.fromkeys(("late", "travel", "pushing"), 0)
+    one |= dict.fromkeys(("late", "travel", "unnoticed", "pushing"), 0)
     one |= {"rounds": [0.16] * 20, "exposed": [0.016] * 20, "drawn": [0.019, 0.021] * 10}
     log = ServerLog(
         updates=played.updates,
@@ -290,6 +297,9 @@ def _said(
         waits=[0.0] * updates,
         wall=played.updates[-1],
         idle=played.updates[-1] - played.busy,
+        bytes_in=updates << 20,
+        bytes_out=updates << 21,
+        receive_s=costs.receive * updates,
         gradient_s=costs.gradient * updates,
         update_s=costs.update * updates,
         answer_s=costs.weights * updates,
@@ -297,7 +307,7 @@ def _said(
         batches=updates,
         workers=[one],
     )
-    return build_report(protocol, [log], compute, compute.draw, 8)
+    return build_report(protocol, [log], compute, compute.draw, 8, hosts=hosts)
 
 
 def test_learners_that_differ_have_no_formula() -> None:
@@ -351,16 +361,45 @@ def test_a_formula_that_was_missed_has_its_reason() -> None:
     slow = _said(ServiceTimes(gradient=0.004))
     assert fmean(slow.times) == pytest.approx(0.004, rel=0.05)
     assert fmean(slow.times) == pytest.approx(slow.facts["with_server_s"], rel=0.01)
-    why = next(line for line in slow.lines if "more than 5 % from the predicted 2.50 ms: " in line)
-    assert "the server is busy" in why
-    assert "gradients taken in by the server" in " ".join(slow.lines)
+    why = " ".join(map(str.strip, slow.lines))
+    assert (
+        "more than 5 % from the predicted 2.50 ms, which has no communication: the server is busy"
+        in why
+    )
+    assert "gradients applied by the server 1." in why and "received by the server" not in why
+
+
+@pytest.mark.parametrize(
+    ("hosts", "through"), [(1, "of the server, on one host,"), (9, "through the server's port")]
+)
+def test_messages_that_take_the_time_are_the_reason(hosts: int, through: str) -> None:
+    """Rule: where bytes take most of the difference they are its reason, and not a busy server.
+
+    The reason stands before the remark that there is no interval, in lines without more indent.
+    """
+    slow = _said(ServiceTimes(receive=0.004, gradient=0.0001), updates=38, hosts=hosts)
+    text = " ".join(map(str.strip, slow.lines))
+    moved = f"1 MiB of gradients in and 2 MiB of weights out {through} in each update"
+    assert f": most of the difference is the time of {moved}; 40 updates are needed" in text
+    assert "the server is busy" not in text and "gradients received by the server" in text
+    assert {len(line) - len(line.lstrip()) for line in slow.lines} == {4}
+    first = next(n for n, line in enumerate(slow.lines) if "more than 5 %" in line)
+    assert max(map(len, slow.lines[first:])) <= 79
+
+
+def test_parts_that_overlap_are_said_to() -> None:
+    """Rule: parts of more than the whole overlap; nothing is explained by a negative time."""
+    text = _sum_of_parts(0.235, {"computing": 0.04, "late": 0.214, "unexplained": -0.019})
+    assert text == "235 ms are: computing 40.0 ms, late 214 ms; less 19.0 ms in which these overlap"
+    text = _sum_of_parts(0.235, {"computing": 0.22, "late": 0.0001, "unexplained": 0.015})
+    assert text == "235 ms are: computing 220 ms, unexplained 15.0 ms"
 
 
 def test_a_missed_formula_is_split_into_what_took_how_long() -> None:
     """Rule: the parts add up to the whole, and each cost is in the part named after it."""
     law, names = Exponential("exp:20", 0.020, seed=3), update_protocol("k-sync:4", 16)
-    predicted, beside = 0.0054, RoundCosts(noticing=0.001, waking=0.0002, pushing=0.0)
-    spent = ServiceTimes(gradient=0.00005, update=0.0001, weights=0.00003, round=sum(beside))
+    predicted, beside = 0.0054, RoundCosts(travel=0.002, noticing=0.001, waking=0.0002, pushing=0.0)
+    spent = ServiceTimes(0.00002, 0.00003, update=0.0001, weights=0.00003, round=sum(beside))
 
     def played(costs: ServiceTimes) -> float:
         return SimulatedRun(names, law.draw, 800, costs).per_update(8)
@@ -377,8 +416,10 @@ def test_a_missed_formula_is_split_into_what_took_how_long() -> None:
     assert sum(some.values()) == pytest.approx(mean)
     assert "weights sent to one after the other" not in some
     # All learners are cancelled, so that each update has the whole of a round once.
+    assert found[TRAVEL] == pytest.approx(0.002, rel=0.05)
     assert found["learners that notice them late"] == pytest.approx(0.001, rel=0.05)
     assert found["gradients that end late"] == pytest.approx(0.0002, rel=0.05)
     # The last of the four stands between the others and the update.
-    assert found["gradients taken in by the server"] == pytest.approx(0.00015, rel=0.1)
+    assert found[RECEIVED] == pytest.approx(0.00002, rel=0.3)
+    assert found["gradients applied by the server"] == pytest.approx(0.00013, rel=0.1)
     assert 0 < found["weights sent to one after the other"] < 16 * 0.00003

@@ -22,6 +22,7 @@ from bench.steps.server.loops import ServerLog, ServerLoop
 from bench.steps.server.run import _ServerRun
 from bench.steps.server.trainer_hooks import GradientFunction, OnesTrainer, Vector
 from busbar.counters import Look
+from collectives.execution.world import World
 from reports.readers.codec import measurements
 from reports.records.measurement import Noise
 from tests.command import reports_main
@@ -246,6 +247,33 @@ def test_steps_beside_other_programs_say_so(update: str, monkeypatch: pytest.Mon
     assert "cannot tell whether" in " ".join(out.split("\n#  ")), out
 
 
+def test_steps_wait_until_other_programs_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: --wait-quiet is one wait before the first update, with a line if it was in vain."""
+    waits: list[float] = []
+
+    def wait(world: World, seconds: float) -> str:
+        waits.append(seconds)
+        return "not quiet"
+
+    monkeypatch.setattr("bench.run.session.not_quiet", wait)
+    words = ("--threads", "2", *STEP, "--update", "ring,sync", "--wait-quiet", "2m")
+    status, _, err = called(step, *words)
+    assert status == 0 and waits == [120.0, 120.0], "both ranks wait once"
+    assert "busbar: waiting until other programs leave the cores, 2 min" in err
+    assert err.index("leave the cores") < err.index("busbar: not quiet")
+
+
+def test_a_record_has_the_seed_and_the_plot(tmp_path: Path) -> None:
+    """Rule: the recorded options repeat the run: with its draws and its figure."""
+    pytest.importorskip("matplotlib")
+    rows = tmp_path / "rows.jsonl"
+    words = ("--threads", "2", *STEP[:-1], "--update", "ring", "--seed", "3")
+    more = ("--plot", str(tmp_path / "a.png"), "--out", str(rows))
+    assert called(step, *words, *more)[0] == 0
+    recorded = str(measurements(rows.read_text())[0].run.environment["options"])
+    assert recorded == " ".join(words).replace("--update", "-A") + " --plot a.png"
+
+
 @pytest.mark.parametrize("changed", ["lost", "joined"])
 def test_a_run_whose_learners_changed_has_no_noise(changed: str) -> None:
     """Rule: CPU time of a lost or joined learner is not known, so nothing is said of others."""
@@ -255,6 +283,47 @@ def test_a_run_whose_learners_changed_has_no_noise(changed: str) -> None:
     counters: Any = SimpleNamespace(gather=lambda: (Noise(others=(0.5,)), (0.1,)))
     assert _ServerRun._noise(one, counters, log) == (None, ())
     assert _ServerRun._noise(one, counters, None) == counters.gather()
+
+
+@pytest.mark.parametrize(
+    ("update", "received", "sent"),
+    [
+        ("sync", 3, 3),
+        ("k-sync:2", 2, 3),
+        ("k-batch-sync:2", 2, 3),
+        ("async", 1, 1),
+        ("k-async:2", 2, 2),
+        ("k-batch-async:2", 2, 2),
+    ],
+)
+def test_bytes_of_an_update_are_the_protocol_s(update: str, received: int, sent: int) -> None:
+    """Rule: what is counted is the table of bytes per update of docs/parameter-servers.md.
+
+    Synchronous protocols that take K < L gradients also receive those that come too late.
+    """
+    words = ("--threads", "4", "--model", "toy", "--scale", "64", "--compute", "exp:1", "--json")
+    status, out, err = called(step, *words, "--update", update, "-n", "30")
+    assert status == 0, err
+    one = json.loads(out.splitlines()[-1])
+    assert one["sent_bytes"] == sent * one["size"]
+    late = one["step"].get("dropped", 0) if update != "sync" else 0
+    assert received <= one["received_bytes"] / one["size"] <= received + late / 30
+
+
+def test_gradients_of_an_unfinished_update_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a run may end between gradients; those after the last update are no update's bytes."""
+    after = itertools.count()
+
+    def enough(self: _ServerRun, updates: int, spent: float) -> bool:
+        return updates >= 7 and next(after) == 2
+
+    monkeypatch.setattr(_ServerRun, "_enough", enough)
+    words = ("--threads", "4", "--model", "toy", "--scale", "64", "--compute", "fixed:1", "--json")
+    status, out, err = called(step, *words, "--update", "sync", "-n", "6")
+    assert status == 0, err
+    one = json.loads(out.splitlines()[-1])
+    assert one["sent_bytes"] == one["received_bytes"] == 3 * one["size"]
+    assert one["step"]["messages"] == 6 and next(after) == 3
 
 
 @pytest.mark.parametrize("update", ["ring", "async"])

@@ -64,13 +64,14 @@ class Channel(ABC):
     """Whole messages between this process and its peers, over one kind of connection.
 
     The peers of a server are the learners, those of a learner the servers, each by its number. A
-    channel is used by one thread. ``idle``: seconds spent waiting for messages. ``lost``: learners
-    that have exited, each with the reason, until `Endpoint.receive` reports them. A learner cannot
-    continue without a server: all methods raise RankFailure if a server has exited.
+    channel is used by one thread. ``idle``: seconds spent waiting for messages. ``looked``: when
+    this process last found no message, or had received one. ``lost``: learners that have exited,
+    each with the reason, until `Endpoint.receive` reports them. A learner cannot continue without a
+    server: all methods raise RankFailure if a server has exited.
     """
 
     def __init__(self) -> None:
-        self.idle = 0.0
+        self.idle = self.looked = 0.0
         self.lost: deque[tuple[int, str]] = deque()
         self._buffer = NO_BYTES
 
@@ -162,8 +163,9 @@ class Message(NamedTuple):
 
     ``version``: of the weights that were sent, or from which a gradient was computed; for a `JOIN`
     the learner's number. ``sent``: when the message was sent. ``cause``: for weights, when the push
-    was sent that made the server send them, perhaps another learner's push. ``began``: when this
-    process began to receive the message. ``data``: the payload, valid until the next message.
+    was sent that made the server send them, perhaps another learner's push. ``looked``: see
+    `Channel`. ``began``: when this process began to receive the message. ``data``: the payload,
+    valid until the next message.
     """
 
     peer: int
@@ -171,6 +173,7 @@ class Message(NamedTuple):
     version: int
     sent: float
     cause: float
+    looked: float
     began: float
     data: Bytes
 
@@ -202,12 +205,13 @@ class Endpoint:
             data = channel.read(peer, nbytes, into) if nbytes else NO_BYTES
             if data is not None:
                 self.bytes_in += nbytes
-                return Message(peer, kind, version, sent, cause, began, data)
+                looked, channel.looked = channel.looked, time.perf_counter()
+                return Message(peer, kind, version, sent, cause, looked, began, data)
         if not channel.lost:
             return None
         peer, reason = channel.lost.popleft()
         text = np.frombuffer(reason.encode(), np.uint8)
-        return Message(peer, Kind.FAILED, 0, began, 0.0, began, text)
+        return Message(peer, Kind.FAILED, 0, began, 0.0, began, began, text)
 
     def post(
         self,
@@ -279,7 +283,8 @@ class ThreadChannel(Channel):
         try:
             peer, header, self._data, self._finished = self._mailbox.get(timeout=seconds)
         except Empty:
-            self.idle += time.perf_counter() - before
+            self.looked = time.perf_counter()
+            self.idle += self.looked - before
             new = set(self._failed()) - self._reported
             self._reported |= new
             self.lost += [(peer, "ended with an error") for peer in sorted(new)]
@@ -347,6 +352,7 @@ class MpiChannel(Channel):
         if not self._serves:
             self._check_servers(self._failed)
         while not self._probe():
+            self.looked = time.perf_counter()
             self._test_pending()
             now = time.perf_counter()
             if self.lost or now >= until:

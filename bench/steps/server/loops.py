@@ -41,14 +41,17 @@ class ServerLog:
     dropped: int = 0
     #: For each gradient the time from sending to the begin of receiving; empty over several hosts.
     waits: list[float] = field(default_factory=list)
-    #: Bytes of gradients that were received, and of weights that were sent by updates, without the
-    #: first weights.
+    #: Bytes of gradients that were received, and of weights that were sent, by all updates, and the
+    #: number of these messages. Without the first weights, and without the gradients after the last
+    #: update, which made no further one.
     bytes_in: int = 0
     bytes_out: int = 0
+    messages: int = 0
     #: The time of the whole run, and how much of it the server waited for messages.
     wall: float = 0.0
     idle: float = 0.0
-    #: The time that all gradients, all updates and all answers took.
+    #: The time that receiving all gradients, applying them, all updates and all answers took.
+    receive_s: float = 0.0
     gradient_s: float = 0.0
     update_s: float = 0.0
     answer_s: float = 0.0
@@ -150,7 +153,6 @@ class ServerLoop:
             endpoint.post(tuple(self._core.learners), Kind.STOP)
             raise
         log.wall, log.idle = self._now(), endpoint.channel.idle - idle
-        log.bytes_in, log.bytes_out = endpoint.bytes_in, endpoint.bytes_out - self._first_out
         self._stop_learners()
         if failure is not None:
             raise failure
@@ -241,6 +243,8 @@ class ServerLoop:
     def _apply(self, message: Message) -> None:
         """Apply a gradient that was received, and act as the protocol requires."""
         log, learner, sent, began = self.log, message.peer, message.sent, message.began
+        received = time.perf_counter()
+        log.receive_s += received - began
         self._last_pushes[learner] = message.version, began
         self._cause = sent
         if self._one_clock:
@@ -257,7 +261,7 @@ class ServerLoop:
             gradient = self._coding.decode(message.data, self._number)
             self.shard.apply(gradient, learner, actions.staleness)
         now = time.perf_counter()
-        log.gradient_s += now - began
+        log.gradient_s += now - received
         self._trace.add("gradient", "server", began, now, learner=learner)
         self._act(actions)
 
@@ -279,6 +283,10 @@ class ServerLoop:
             log.answers += len(actions.send)
             log.batches += 1
             self._trace.add("answer", "server", began, now, learners=len(actions.send))
+        if actions.update:
+            endpoint, founders = self._endpoint, self._core.protocol.learners
+            log.bytes_in, log.bytes_out = endpoint.bytes_in, endpoint.bytes_out - self._first_out
+            log.messages = log.gradients + log.answers - founders  # the first weights
 
 
 # A learner that burns its core polls for messages at this interval.
@@ -305,8 +313,11 @@ class WorkerLog:
     pushing: float = 0.0
     #: Seconds by which computations ended late, because of late timers.
     late: float = 0.0
-    #: Seconds from sending to receiving of weights with which the learner could begin; how many.
+    #: Seconds from sending to receiving of weights with which the learner could begin, over several
+    #: hosts only of receiving; for how much of these seconds at most the learner had not noticed
+    #: the weights, known on one host; how many weights.
     travel: float = 0.0
+    unnoticed: float = 0.0
     answers: int = 0
     #: For each round, which ends when the next begins: its seconds, the seconds drawn for its
     #: computation, and the seconds of exposed communication.
@@ -367,6 +378,7 @@ class WorkerLoop:
         # When this round began (0: not yet), when its push began and ended (0: it was cancelled),
         # and the latest `cause` of weights.
         self._began, self._push_began, self._push_ended, self._cause = 0.0, 0.0, 0.0, 0.0
+        self._receiving = 0.0  # seconds of receiving weights since the learner last could begin
 
     def run(self) -> WorkerLog:
         """Learn until the servers end the run. An error of this learner is sent to the servers."""
@@ -486,6 +498,13 @@ class WorkerLoop:
             now, nbytes = time.perf_counter(), message.data.nbytes
             name, facts = f"weights from {server}", {"bytes": nbytes, "version": version}
             self._trace.add(name, MESSAGES, message.sent, now, **facts)
-        if self._one_clock and self._can_begin():  # with several servers, the last one counts
-            self.log.travel += max(0.0, time.perf_counter() - message.sent)
-            self.log.answers += 1
+        now, log = time.perf_counter(), self.log
+        self._receiving += now - message.began
+        if self._can_begin():  # with several servers, the last one counts
+            if self._one_clock:
+                log.travel += max(0.0, now - message.sent)
+                log.unnoticed += max(0.0, message.began - max(message.sent, message.looked))
+            else:
+                log.travel += self._receiving
+            log.answers += 1
+            self._receiving = 0.0

@@ -7,6 +7,7 @@ Dutta, Joshi, Ghosh, Dube, Nagpurkar: Slow and Stale Gradients Can Win the Race 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from heapq import heappop, heappush
@@ -21,7 +22,7 @@ from bench.steps.compute import Compute
 from bench.steps.server.loops import BLOCKS, ServerLog
 from bench.steps.server.protocol import Core, UpdateProtocol
 from busbar.statistics import mean_interval
-from busbar.units import agreeing, format_count, format_seconds
+from busbar.units import agreeing, format_bytes, format_count, format_seconds
 from reports.statistics.uncertain import Uncertain
 
 # Learners that do not wait may be faster than the server: its queue grows, and each gradient is too
@@ -84,11 +85,13 @@ def sync_over_async(learners: int, law: Compute) -> float:
 class ServiceTimes(NamedTuple):
     """Seconds of a server's operations, which it does one at a time, and of a learner's round.
 
-    ``gradient``, ``update``, ``weights``: to apply a gradient, to update the weights, to send them
-    to a learner. ``round``: what a learner loses in a round (from the begin of one computation to
-    the begin of the next) by timers that fire late, and by messages.
+    ``receive``, ``gradient``, ``update``, ``weights``: to receive a gradient, to apply it, to
+    update the weights, to send them to a learner. ``round``: what a learner loses in a round (from
+    the begin of one computation to the begin of the next) by timers that fire late, and by
+    messages.
     """
 
+    receive: float = 0.0
     gradient: float = 0.0
     update: float = 0.0
     weights: float = 0.0
@@ -148,7 +151,7 @@ class SimulatedRun:
     def _push(self, learner: int, now: float) -> None:
         self._free = max(now, self._free)
         actions = self._core.gradient(learner, self._versions[learner])
-        self._serve(self._costs.gradient)
+        self._serve(self._costs.receive + self._costs.gradient)
         if actions.staleness is None:
             self.dropped += 1
         else:
@@ -182,11 +185,13 @@ class SimulatedRun:
 class RoundCosts(NamedTuple):
     """Mean seconds of a learner's round in addition to its computing and the server's work.
 
-    A round is from the begin of one computation to the begin of the next. ``noticing``: from the
-    sending of weights until the learner begins its next round. ``waking``: by how much computations
-    end after their time, because timers fire late. ``pushing``: to servers other than this one.
+    A round is from the begin of one computation to the begin of the next. ``travel``: from the
+    sending of weights until a learner has received them, without ``noticing``: how long they had
+    arrived before the learner looked, at most. ``waking``: by how much computations end after their
+    time, because timers fire late. ``pushing``: to servers other than this one.
     """
 
+    travel: float
     noticing: float
     waking: float
     pushing: float
@@ -199,25 +204,33 @@ def measured_costs(log: ServerLog, servers: int) -> tuple[ServiceTimes, RoundCos
     """
     pushed = max(1, sum(worker["pushed"] for worker in log.workers))
     answered = max(1, sum(worker["answers"] for worker in log.workers))
-    travel = sum(worker["travel"] for worker in log.workers) / answered
+    travel, unnoticed = (
+        sum(worker[name] for worker in log.workers) / answered for name in ("travel", "unnoticed")
+    )
     weights = log.answer_s / max(1, log.answers)
     # Work that is not timed separately, such as sending the rest of a message.
-    timed = log.gradient_s + log.update_s + log.answer_s
+    timed = log.receive_s + log.gradient_s + log.update_s + log.answer_s
     rest = max(0.0, log.wall - log.idle - timed) / max(1, log.gradients)
     together = log.answers / max(1, log.batches)
     round_costs = RoundCosts(
         # ``travel`` includes the time in which the server sent weights to other learners before.
-        max(0.0, travel - weights * (together + 1) / 2),
+        max(0.0, travel - unnoticed - weights * (together + 1) / 2),
+        unnoticed,
         sum(worker["late"] for worker in log.workers) / pushed,
         sum(worker["pushing"] for worker in log.workers) / pushed * (servers - 1) / servers,
     )
     service_times = ServiceTimes(
+        receive=log.receive_s / max(1, log.gradients),
         gradient=log.gradient_s / max(1, log.gradients) + rest,
         update=log.update_s / max(1, len(log.updates)),
         weights=weights,
         round=sum(round_costs),
     )
     return service_times, round_costs
+
+
+#: The parts of an update's time in which gradients and weights move between learners and server.
+RECEIVED, TRAVEL = "gradients received by the server", "weights on their way to the learners"
 
 
 def attribute_time(
@@ -231,16 +244,21 @@ def attribute_time(
 
     The protocol is simulated with one more cost at a time; a cause's part is the time that its cost
     adds. ``simulated``: returns the time per update with given costs, infinite if the server cannot
-    keep up; this cost and later ones are then "unexplained". ``predicted``: the formula's time.
+    keep up; this cost and later ones are then "unexplained". This part is negative if parts
+    overlapped that the simulation has one after the other. ``predicted``: the formula's time.
     """
     none = ServiceTimes()
-    taking = none._replace(gradient=service_times.gradient, update=service_times.update)
-    answering = taking._replace(weights=service_times.weights)
+    receiving = none._replace(receive=service_times.receive)
+    answering = service_times._replace(round=0.0)
+    travelling = answering._replace(round=round_costs.travel)
+    late = travelling._replace(round=round_costs.travel + round_costs.noticing)
     costs_so_far = {
         "chance in the times drawn": none,
-        "gradients taken in by the server": taking,
+        RECEIVED: receiving,
+        "gradients applied by the server": answering._replace(weights=0.0),
         "weights sent to one after the other": answering,
-        "learners that notice them late": answering._replace(round=round_costs.noticing),
+        TRAVEL: travelling,
+        "learners that notice them late": late,
         "gradients that end late": service_times,
     }
     parts, before = {"computing": predicted}, predicted
@@ -257,7 +275,7 @@ _EQUAL = 0.05
 # The width of lines with reasons, without their margin.
 _WIDTH = 74
 _OVERLOADED = "a server that takes so long could not keep up with such learners"
-_GLUE = "\N{NO-BREAK SPACE}"
+_GLUE, _UNIT = "\N{NO-BREAK SPACE}", re.compile(r"(?<=[0-9]) (?=[a-zA-Z%])")
 # The most gradients that are simulated, so that a report does not take too long.
 _MOST_GRADIENTS = 50_000
 # The same for each of the simulations that split a time by cause.
@@ -342,10 +360,13 @@ def build_report(
     draw: Callable[[int, int], float],
     warmup: int,
     slow: Container[int] = (),
+    *,
+    hosts: int = 1,
 ) -> ServerReport:
     """The figures of a run, by server 0's pace.
 
     ``draw``: seconds of a learner's n-th gradient. ``slow``: learners that are stragglers.
+    ``hosts``: how many hosts the ranks are on.
     """
     first = servers[0]
     every = np.diff(np.asarray([0.0, *first.updates])[warmup:])
@@ -406,7 +427,8 @@ def build_report(
             lambda costs: SimulatedRun(protocol, draw, few, costs).per_update(early),
             service_times, round_costs, predicted, mean,
         )  # fmt: skip
-    lines = (*_lines(protocol, pace, facts, formula), *_reasons(pace, facts, predicted))
+    moved = _bytes_moved(first, hosts)
+    lines = (*_lines(protocol, pace, facts, formula), *_reasons(pace, facts, predicted, moved))
     model, lines = model if predicted else "", tuple(f"    {line}" for line in lines)
     return ServerReport(means, len(times), predicted, model, facts, lines)
 
@@ -470,29 +492,54 @@ def _within(mean: float, predicted: float) -> bool:
     return abs(mean / predicted - 1) <= _EQUAL
 
 
-def _reasons(pace: Uncertain, facts: Mapping[str, Any], predicted: float | None) -> list[str]:
-    """Lines that explain the difference of measured and predicted pace, if there is one."""
+def _bytes_moved(log: ServerLog, hosts: int) -> str:
+    """What moves between learners and a server for an update, as the subject of a sentence."""
+    received, sent = (
+        format_bytes(round(n / len(log.updates))) for n in (log.bytes_in, log.bytes_out)
+    )
+    through = "through the server's port" if hosts > 1 else "of the server, on one host,"
+    return f"{received} of gradients in and {sent} of weights out {through} in each update"
+
+
+def _reasons(
+    pace: Uncertain, facts: Mapping[str, Any], predicted: float | None, moved: str
+) -> list[str]:
+    """Lines that explain the difference of measured and predicted pace, if there is one.
+
+    The causes come first, then whether it may be chance. ``moved``: see `_bytes_moved`.
+    """
     mean, interval = pace.value, pace.ends
     if predicted is None or _within(mean, predicted):
         return []
-    reasons = []
+    reasons, split = [], facts["split_s"]
     if facts["lost"] or facts["joined"]:
         reasons.append(f"{len(facts['lost'])} learners were lost and {len(facts['joined'])} came")
+    messages = sum(split.get(name, 0.0) for name in (RECEIVED, TRAVEL))
+    busy = max(facts["utilisation"])
+    if messages > (mean - predicted) / 2 > 0:
+        reasons.append(f"most of the difference is the time of {moved}")
+    elif facts["with_server_s"] is None:
+        reasons.append(_OVERLOADED)
+    elif busy > 0.3:
+        reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
     if interval is None:
         reasons.append(f"{2 * BLOCKS} updates are needed for an interval, so measure longer")
     elif interval[0] <= predicted <= interval[1]:
         reasons.append("its 95 % interval includes the prediction, so measure longer")
-    busy = max(facts["utilisation"])
-    if facts["with_server_s"] is None:
-        reasons.append(_OVERLOADED)
-    if busy > 0.3:
-        reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
-    head = f"more than {100 * _EQUAL:.0f} % from the predicted {format_seconds(predicted)}: "
-    lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
-    # Only parts of half a per cent or more are shown.
-    parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
+    head = (
+        f"more than {100 * _EQUAL:.0f} % from the predicted {format_seconds(predicted)},"
+        " which has no communication"
+    )
+    texts = [": ".join(filter(None, (head, "; ".join(reasons)))), _sum_of_parts(mean, split)]
     # No-break spaces, so that no line is broken before a unit.
-    whole, *each = (format_seconds(s).replace(" ", _GLUE) for s in (mean, *parts.values()))
-    causes = ", ".join(f"{name} {part}" for name, part in zip(parts, each, strict=True))
-    lines += wrap(f"{'' if reasons else head}{whole} are: {causes}", _WIDTH)
+    lines = [line for text in texts for line in wrap(_UNIT.sub(_GLUE, text), _WIDTH)]
     return [line.replace(_GLUE, " ") for line in lines]
+
+
+def _sum_of_parts(mean: float, split: Mapping[str, float]) -> str:
+    """The time of an update as a sum of its parts of half a per cent or more."""
+    parts = {name: part for name, part in split.items() if abs(part) > mean / 200}
+    overlap = parts.pop("unexplained") if parts.get("unexplained", 0.0) < 0 else 0.0
+    causes = ", ".join(f"{name} {format_seconds(part)}" for name, part in parts.items())
+    less = f"; less {format_seconds(-overlap)} in which these overlap" if overlap else ""
+    return f"{format_seconds(mean)} are: {causes}{less}"

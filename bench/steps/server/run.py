@@ -395,6 +395,7 @@ class _ServerRun:
                 lambda learner, n: compute.seconds(first + learner, n),
                 self.warmup,
                 slow,
+                hosts=len(set(self.world.nodes)),
             )
             facts, lines = self.trainer.report(shards, servers[0].updates, self.protocol.alike)
             figures = {
@@ -405,8 +406,7 @@ class _ServerRun:
             }
         figures = self.world.broadcast(figures)
         times, updates = tuple(figures["times"]), len(servers[0].updates)
-        # The first weights, one message to each learner, belong to no update.
-        messages = sum(one.gradients + one.answers - self.learners for one in servers)
+        messages = sum(one.messages for one in servers)
         received, sent = (round(n / updates) for n in figures["bytes"])
         record = Record(
             times_s=times,

@@ -233,6 +233,7 @@ class CallingChannel(Channel):
         }
         readable, _ = _wait(ends, (), seconds)
         if not readable:
+            self.looked = time.perf_counter()
             return None
         server = ends[readable[0]]
         with _lost(server):
