@@ -21,6 +21,7 @@ _DOORS = {
     "load": "bench.api.measured:load",
     "topology": "bench.api.machine:topology",
     "pick": "bench.api.machine:pick",
+    "RunInterrupted": "bench.api.running:RunInterrupted",
     "MeasuredRows": "bench.api.measured:MeasuredRows",
     "ResultTable": "bench.api.results:ResultTable",
     "BestAlgorithm": "bench.api.results:BestAlgorithm",
@@ -43,8 +44,8 @@ _DOORS = {
 __all__ = [
     "Algorithm", "BestAlgorithm", "BusbarError", "Collective", "ComparedRow", "DataTypes",
     "Keywords", "MachineMap", "MeasuredRows", "Measurement", "Pick", "Picked", "PredictedTime",
-    "ResultTable", "Schedule", "SimulatedTime", "Sizes", "StepKeywords", "compare", "load", "pick",
-    "predict", "run", "simulate", "step", "topology", "verify",
+    "ResultTable", "RunInterrupted", "Schedule", "SimulatedTime", "Sizes", "StepKeywords",
+    "compare", "load", "pick", "predict", "run", "simulate", "step", "topology", "verify",
 ]  # fmt: skip
 install()
 

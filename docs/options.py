@@ -249,6 +249,7 @@ def python_page() -> str:
         ("`predict`", predicting.PredictedTime),
         ("`simulate`", predicting.SimulatedTime),
         ("`rows.best`, `compare`, `predict` and `simulate`", results.ResultTable),
+        ("`run` and `step`", running.RunInterrupted),
         ("`topology`", machine.MachineMap),
         ("`pick`", machine.Picked),
         ("`best` and `alternatives` of `Picked`", Pick),

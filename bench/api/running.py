@@ -97,7 +97,12 @@ _ERRORS: Mapping[int, type[BusbarError]] = {
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """The KeyboardInterrupt of `run` and `step`. ``rows``: those that were finished before it."""
+    """The KeyboardInterrupt of `run` and `step` while ranks run.
+
+    ``rows``: those that were finished before it, of this call.
+    """
+
+    rows: MeasuredRows
 
     def __init__(self, rows: MeasuredRows, outs: Sequence[str]) -> None:
         """``outs``: the files that have the rows."""
@@ -128,8 +133,8 @@ def run(
     turn. ``algorithms``: as for ``-A``, and functions of a rank count that return a Schedule, which
     is proven here before anything starts. ``sizes``: bytes, or text such as ``"64K"`` (default: 1
     MB to 1 GB), rounded down to whole elements. ``dtype``: as ``datatype``. ``out``: a file, or
-    several, to write the records to; an interrupt without one leaves only what the ``rows`` of its
-    KeyboardInterrupt have. ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which
+    several, to write the records to; an interrupt without one leaves only the ``rows`` of
+    `busbar.RunInterrupted`. ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which
     must start as many ranks as are given; one that PATH lacks is the one beside this Python.
     ``progress``: shows a bar in a notebook or on a terminal, unless False. Other keywords are the
     command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``;

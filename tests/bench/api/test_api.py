@@ -543,7 +543,7 @@ def test_a_signal_that_ends_the_ranks_goes_on(monkeypatch: pytest.MonkeyPatch) -
 def test_an_interrupt_has_the_finished_rows(
     out: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: the KeyboardInterrupt of a run has the finished rows, and says how to keep them.
+    """Rule: the interrupt of a run has the finished rows, says how to keep them, and has a name.
 
     No note or source names the folder of the ranks' records, which is gone.
     """
@@ -557,18 +557,19 @@ def test_an_interrupt_has_the_finished_rows(
         return Ended(130, "", signal.SIGINT)
 
     monkeypatch.setattr(running, "run_of_its_own", interrupted)
-    with pytest.raises(KeyboardInterrupt) as caught:
+    with pytest.raises(busbar.RunInterrupted) as caught:
         busbar.run(ranks=2, sizes=[8], out=out)
-    rows = caught.value.rows  # type: ignore[attr-defined]
+    rows = caught.value.rows
+    assert isinstance(caught.value, KeyboardInterrupt)
     assert isinstance(rows, MeasuredRows) and len(rows) == 2 and rows[0].algorithm == "ring"
     kept = "in kept.jsonl" if out else 'in this error\'s rows; out="run.jsonl" keeps them'
     assert str(caught.value) == f"2 finished rows {kept}"
     assert {row.run.source for row in rows} == {out or "busbar.run"}
     assert rows.notes == (f"{out or 'busbar.run'}: the run ended early: interrupted by SIGINT",)
-    with pytest.raises(KeyboardInterrupt) as bare:
+    with pytest.raises(busbar.RunInterrupted) as bare:
         busbar.run(ranks=2, sizes=[8], out=out)
     assert str(bare.value) == "interrupted before a row was finished"
-    assert len(bare.value.rows) == 0  # type: ignore[attr-defined]
+    assert len(bare.value.rows) == 0
 
 
 def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
