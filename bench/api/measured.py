@@ -214,7 +214,7 @@ class MeasuredRows(Sequence[Measurement]):
         ``launch`` numbers the launches from 0, in the order of their first rows.
         ``arrival`` is the pattern of rows that have one, such as ``late:0``, without its delay.
         Training steps have ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s`` and
-        ``samples_per_s`` as well.
+        ``samples_per_s`` as well. A negative ``step_exposed_s`` is noise, see docs/steps.md.
         ``attrs["units"]`` maps columns to units; ``attrs["disturbance"]`` says what other programs
         did in these launches, and is empty if they did little.
         """
