@@ -33,6 +33,7 @@ from bench.api.keywords import (
     StepOptionKeywords,
 )
 from bench.api.measured import MeasuredRows, load
+from bench.api.remedies import in_keywords
 from bench.cli.main import names
 from bench.cli.ranks import core_ranks
 from bench.cli.start import check_gpus
@@ -56,6 +57,7 @@ from busbar.terminal import shorten
 from busbar.units import format_count
 from collectives.schedule.catalogue import spec
 from reports.analysis.cautions import is_in_brief
+from reports.records.measurement import ENDED_EARLY
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -402,8 +404,10 @@ def _measure(
         signal.raise_signal(ended.interrupted)
         name = signal.Signals(ended.interrupted).name
         raise RankFailure(f"the ranks were ended because {name} came to this process")
-    # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows.
-    more = [note for note in notes if not is_in_brief(note)]
+    # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows. The file
+    # has the reason of a run that ended early.
+    early = {note.partition(f"{ENDED_EARLY}: ")[2] for note in measured.notes}
+    more = [note for note in notes if not is_in_brief(note) and in_keywords(note) not in early]
     return MeasuredRows(measured, dict.fromkeys([*measured.notes, *more]))
 
 
