@@ -198,7 +198,7 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"algorithms": _walk, "launcher": "srun"}, "give ranks= beside launcher="),
         ("allreduce", {"algorithms": _walk, "root": "all"}, "one root; give root=0"),
         ("pt2pt", {}, "busbar pt2pt --out FILE, then busbar.load(FILE)"),
-        ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
+        ("allreduce", {"dry_run": True}, "busbar.plan says how long a run takes; the command"),
         ("allreduce", {"json": True}, "busbar.run has no json; give out="),
         ("allreduce", {"plot": "x.png"}, "busbar.run has no plot; use rows.plot()"),
         ("allreduce", {"details": True}, "busbar.run has no details; use print(rows)"),
@@ -1403,6 +1403,40 @@ class TestListening:
         with launch.show_progress("allreduce", False) as heard:
             heard("busbar: 3 of 24 done, 5 s passed: x\n")
         assert len(shown) == 3
+        begin = RunProgress(0, 24, "2 min 20 s at most in all")
+        with launch.show_progress("allreduce", None, lambda: begin):
+            assert "0 of 24: 2 min 20 s at most in all" in shown[-1]["text/html"]
+        with launch.show_progress("allreduce", False, lambda: pytest.fail("nobody sees it")):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("options", "launches"), [({}, 1), ({"ranks": [1, 2]}, 2), ({"launches": 2, "ranks": 2}, 2)]
+)
+def test_a_plan_is_what_a_run_measures(options: dict[str, Any], launches: int) -> None:
+    """Rule: `plan` has the rows and launches that `run` with the same arguments has.
+
+    Its limit is that of all rows, and ``total`` is of the whole call, whatever it launches.
+    """
+    asked: dict[str, Any] = {
+        "ranks": 2, "algorithms": ["ring", _walk], "sizes": ["1K", "64K"], "transport": "inproc",
+    } | options  # fmt: skip
+    plan = busbar.plan(**asked, iters=2)
+    rows = busbar.run(**asked, iters=2)
+    assert (plan.rows, plan.launches) == (len(rows), launches) and plan.at_most_s is None
+    assert str(plan).endswith("launch, without a time limit") == (launches == 1)
+    limits = [busbar.plan(**asked, budget=budget).at_most_s or 0.0 for budget in (1.0, 2.0)]
+    assert limits[1] - limits[0] == pytest.approx(plan.rows)
+    limited = busbar.plan(**asked, total="1s")
+    assert limited.at_most_s == 1.0 and ", 1 s at most in all" in str(limited), str(limited)
+
+
+def test_a_plan_says_what_is_wrong_under_its_own_name() -> None:
+    """Rule: `plan` refuses what `run` refuses, and a number of ranks that it cannot know."""
+    with pytest.raises(Unsupported, match=r"^busbar\.plan: no option 'begin'"):
+        busbar.plan(begin="64K")  # type: ignore[call-arg]
+    with pytest.raises(Unsupported, match=r"^busbar\.plan: give ranks= beside launcher="):
+        busbar.plan(launcher="srun")
 
 
 def test_frames_tell_launches_apart_and_files_do_not_matter(tmp_path: Path) -> None:
