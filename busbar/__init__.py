@@ -1,8 +1,11 @@
-"""The modules that all our packages share, and the functions for Python programs and notebooks.
+"""Measure collective communication from Python: ``busbar.run`` and others, see docs/python.md.
 
-``busbar.run``, ``busbar.load`` and the others in `_DOORS` are defined in other packages and loaded
-by name at first use. They print nothing and raise `busbar.errors`.
-``busbar.bench``, ``busbar.reports`` and so on are aliases of our packages (`busbar.aliases`).
+The public names are those of ``dir(busbar)``: functions such as ``busbar.run`` and ``busbar.load``,
+the types of what they return, and `busbar.errors`, which they raise. They print nothing.
+``busbar.bench``, ``busbar.reports`` and so on are aliases of our packages (`busbar.aliases`). The
+other modules of this package are internal: all our packages share them.
+
+The functions are defined in other packages and loaded by name at first use (`_DOORS`).
 """
 
 from busbar.aliases import ROOMS, install
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 _DOORS = {
     "run": "bench.api.running:run",
     "step": "bench.api.running:step",
+    "plan": "bench.api.running:plan",
     "compare": "bench.api.comparing:compare",
     "predict": "bench.api.predicting:predict",
     "simulate": "bench.api.predicting:simulate",
@@ -21,6 +25,8 @@ _DOORS = {
     "load": "bench.api.measured:load",
     "topology": "bench.api.machine:topology",
     "pick": "bench.api.machine:pick",
+    "RunInterrupted": "bench.api.running:RunInterrupted",
+    "RunPlan": "bench.api.running:RunPlan",
     "MeasuredRows": "bench.api.measured:MeasuredRows",
     "ResultTable": "bench.api.results:ResultTable",
     "BestAlgorithm": "bench.api.results:BestAlgorithm",
@@ -43,8 +49,9 @@ _DOORS = {
 __all__ = [
     "Algorithm", "BestAlgorithm", "BusbarError", "Collective", "ComparedRow", "DataTypes",
     "Keywords", "MachineMap", "MeasuredRows", "Measurement", "Pick", "Picked", "PredictedTime",
-    "ResultTable", "Schedule", "SimulatedTime", "Sizes", "StepKeywords", "compare", "load", "pick",
-    "predict", "run", "simulate", "step", "topology", "verify",
+    "ResultTable", "RunInterrupted", "RunPlan", "Schedule", "SimulatedTime", "Sizes",
+    "StepKeywords", "compare", "load", "pick", "plan", "predict", "run", "simulate", "step",
+    "topology", "verify",
 ]  # fmt: skip
 install()
 

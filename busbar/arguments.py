@@ -340,7 +340,9 @@ class Parser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             choices = [str(choice) for choice in action.choices or ()]
             begun = [one for one in choices if str(value).lower().startswith(one)]
-            near = _near(str(value), choices) or begun
+            several = "," in str(value) and {*str(value).split(",")} <= {*choices}
+            every = [one for one in choices if several and one in ("both", "all")]
+            near = every or _near(str(value), choices) or begun
             meant = f"; did you mean {near[0]}?" if near else ""
             raise argparse.ArgumentError(action, f"{error.message}{meant}") from None
 

@@ -232,6 +232,7 @@ def python_page() -> str:
     lines += ["Made by `make docs` from the docstrings; `help(busbar.run)` shows the same.", ""]
     for function in (
         run,
+        running.plan,
         measured.load,
         comparing.compare,
         running.step,
@@ -249,6 +250,8 @@ def python_page() -> str:
         ("`predict`", predicting.PredictedTime),
         ("`simulate`", predicting.SimulatedTime),
         ("`rows.best`, `compare`, `predict` and `simulate`", results.ResultTable),
+        ("`plan`", running.RunPlan),
+        ("`run` and `step`", running.RunInterrupted),
         ("`topology`", machine.MachineMap),
         ("`pick`", machine.Picked),
         ("`best` and `alternatives` of `Picked`", Pick),

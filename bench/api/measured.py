@@ -95,7 +95,8 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __getitem__(self, at: int | slice) -> Measurement | MeasuredRows:
         """A row; a slice gives another MeasuredRows. Raises IndexError with the number of rows."""
-        chosen = item(self.rows, at, "row")
+        instead = 'rows.filter(algorithm="ring") chooses rows, rows.frame() has columns'
+        chosen = item(self.rows, at, "row", instead)
         return chosen if isinstance(chosen, Measurement) else self._part(chosen)
 
     def __len__(self) -> int:
@@ -173,9 +174,10 @@ class MeasuredRows(Sequence[Measurement]):
         return part
 
     @property
-    def wrong(self) -> int:
-        """The number of wrong elements in all rows that were checked."""
-        return sum(row.wrong or 0 for row in self.rows)
+    def wrong(self) -> int | None:
+        """The number of wrong elements in all rows that were checked; None if none was."""
+        checked = [row.wrong for row in self.rows if row.wrong is not None]
+        return sum(checked) if checked else None
 
     @property
     def answer(self) -> str:
@@ -209,12 +211,15 @@ class MeasuredRows(Sequence[Measurement]):
     def frame(self) -> DataFrame:
         """The rows as a pandas DataFrame, see docs/logs.md. Raises MissingLibrary.
 
+        A line per row, in their order: ``frame().iloc[3]`` is ``rows[3]``. Several launches measure
+        in random order; ``frame().sort_values(["algorithm", "size"], kind="stable")`` sorts.
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
-        bytes). The columns of a result table come first and last, where pandas prints them.
+        bytes), NaN where no data is moved, as of a barrier. The columns of a result table come
+        first and last, where pandas prints them.
         ``launch`` numbers the launches from 0, in the order of their first rows.
         ``arrival`` is the pattern of rows that have one, such as ``late:0``, without its delay.
         Training steps have ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s`` and
-        ``samples_per_s`` as well.
+        ``samples_per_s`` as well. A negative ``step_exposed_s`` is noise, see docs/steps.md.
         ``attrs["units"]`` maps columns to units; ``attrs["disturbance"]`` says what other programs
         did in these launches, and is empty if they did little.
         """
@@ -223,11 +228,12 @@ class MeasuredRows(Sequence[Measurement]):
         arrivals = [_value(row, "arrival") for row in self.rows]
         if any(arrivals):
             table["arrival"] = arrivals
-        steps = [row.step is not None for row in self.rows]
-        if any(steps):
-            table.loc[steps, "busbw_bytes_per_s"] = nan
+        if any(row.step is not None for row in self.rows):
             for name, values in _step_columns(self.rows).items():
                 table[name] = values
+        empty = [row.size == 0 for row in self.rows]
+        table.loc[empty, "algbw_bytes_per_s"] = nan
+        table.loc[[row.bus_factor == 0 for row in self.rows], "busbw_bytes_per_s"] = nan
         with_units(table)
         between = (name for name in table if name not in _FIRST + _LAST)
         ordered: DataFrame = table[[*_FIRST, *between, *_LAST]]

@@ -66,10 +66,15 @@ class BestAlgorithm:
 L = TypeVar("L")
 
 
-def item(items: Sequence[L], at: int | slice, what: str) -> L | Sequence[L]:
-    """An item or a slice. Raises IndexError that says how many there are of ``what``."""
+def item(items: Sequence[L], at: int | slice, what: str, instead: str) -> L | Sequence[L]:
+    """An item or a slice of ``what``.
+
+    Raises IndexError, which says how many there are, and TypeError, which says ``instead``.
+    """
     try:
         return items[at]
+    except TypeError:
+        raise TypeError(f"{what}s have numbers from 0, not {at!r}; {instead}") from None
     except IndexError:
         raise IndexError(f"no {what} {at}: there are {format_count(len(items), what)}") from None
 
@@ -89,7 +94,7 @@ class ResultTable(Sequence[L], Generic[L]):
 
     def __getitem__(self, at: int | slice) -> L | Sequence[L]:
         """A line; a slice gives a tuple of lines. Raises IndexError with the number of lines."""
-        return item(self._lines, at, "line")
+        return item(self._lines, at, "line", "frame() has a column for each field")
 
     def __len__(self) -> int:
         """The number of lines."""

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -28,15 +29,18 @@ from bench.api.keywords import (
     Algorithm,
     Collective,
     DataTypes,
+    Keywords,
     OptionKeywords,
     Sizes,
     StepOptionKeywords,
 )
 from bench.api.measured import MeasuredRows, load
+from bench.api.remedies import in_keywords
 from bench.cli.main import names
 from bench.cli.ranks import core_ranks
 from bench.cli.start import check_gpus
 from bench.launch.launch import (
+    RunProgress,
     error_messages,
     folder_for_rows,
     run_of_its_own,
@@ -45,17 +49,21 @@ from bench.launch.launch import (
 from bench.options.options import PT2PT, RunOptions, make_parser, parse
 from bench.run.contenders import RankSetup, jobs
 from bench.run.contenders import check as check_rows
+from bench.run.memory import pools
+from bench.run.pace import at_most, limits, longest, passes
 from bench.run.recorder import refuse_results
 from bench.steps.main import StepCommand, check
 from bench.steps.options import StepOptions
 from busbar.arguments import each, unknown
 from busbar.errors import BusbarError, RankFailure, ReportError, Unavailable, Unsupported
+from busbar.host import cores
 from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
 from busbar.terminal import shorten
 from busbar.units import format_count
 from collectives.schedule.catalogue import spec
 from reports.analysis.cautions import is_in_brief
+from reports.records.measurement import ENDED_EARLY
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -76,7 +84,7 @@ NOT_RUN = {
     "layout": "print(rows) has every figure; use the command with --layout",
     "per_iter_timing": "rows have the times of all iterations: use rows[0].times_s",
     "csv": 'give out="FILE.csv", or use rows.save("FILE.csv")',
-    "dry_run": "it prints a plan: use the command with --dry-run",
+    "dry_run": "busbar.plan says how long a run takes; the command with --dry-run lists its rows",
     "json": 'give out="FILE.jsonl", or use rows.save("FILE.jsonl")',
     "plot": "use rows.plot() or rows.figures()",
     "quiet": "it prints nothing as it is",
@@ -97,7 +105,12 @@ _ERRORS: Mapping[int, type[BusbarError]] = {
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """The KeyboardInterrupt of `run` and `step`. ``rows``: those that were finished before it."""
+    """The KeyboardInterrupt of `run` and `step` while ranks run.
+
+    ``rows``: those that were finished before it, of this call.
+    """
+
+    rows: MeasuredRows
 
     def __init__(self, rows: MeasuredRows, outs: Sequence[str]) -> None:
         """``outs``: the files that have the rows."""
@@ -107,6 +120,31 @@ class RunInterrupted(KeyboardInterrupt):
         finished = f"{format_count(len(rows), 'finished row')} {kept}"
         super().__init__(finished if rows else "interrupted before a row was finished")
         self.rows = rows
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What `busbar.run` would measure, from `busbar.plan`. ``str()`` gives a line.
+
+    ``rows``: rows and placements of all ``launches``, also those for which memory is missing.
+    ``at_most_s``: seconds that they may take, without their start; None with ``iters``, where rows
+    have no time limit. ``crowded``: True if ranks share cores, and may take more.
+    """
+
+    launches: int
+    rows: int
+    at_most_s: float | None
+    crowded: bool
+
+    @property
+    def limit(self) -> str:
+        """The most that all launches take, in words; empty with ``iters``."""
+        return "" if self.at_most_s is None else at_most(self.at_most_s, crowded=self.crowded)
+
+    def __str__(self) -> str:
+        rows = f"{format_count(self.rows, 'row')} and placements"
+        launches = format_count(self.launches, "launch")
+        return f"{rows} in {launches}, {self.limit or 'without a time limit'}"
 
 
 @with_keywords(OptionKeywords)
@@ -128,8 +166,8 @@ def run(
     turn. ``algorithms``: as for ``-A``, and functions of a rank count that return a Schedule, which
     is proven here before anything starts. ``sizes``: bytes, or text such as ``"64K"`` (default: 1
     MB to 1 GB), rounded down to whole elements. ``dtype``: as ``datatype``. ``out``: a file, or
-    several, to write the records to; an interrupt without one leaves only what the ``rows`` of its
-    KeyboardInterrupt have. ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which
+    several, to write the records to; an interrupt without one leaves only the ``rows`` of
+    `busbar.RunInterrupted`. ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which
     must start as many ranks as are given; one that PATH lacks is the one beside this Python.
     ``progress``: shows a bar in a notebook or on a terminal, unless False. Other keywords are the
     command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``;
@@ -139,22 +177,78 @@ def run(
     Unavailable if something needed is missing, RankFailure if a rank was lost. Rows with wrong
     results are returned too, and counted in ``wrong``.
     """
+    request = _request(
+        collective,
+        "busbar.run",
+        ranks=ranks,
+        algorithms=algorithms,
+        sizes=sizes,
+        dtype=dtype,
+        out=out,
+        launcher=launcher,
+        progress=progress,
+        **options,
+    )
+    return _measure(collective, request, progress, RENAMED)
+
+
+def plan(collective: Collective = "allreduce", **keywords: Unpack[Keywords]) -> RunPlan:
+    """What `run` with the same arguments would measure, and how long that may take.
+
+    Starts nothing. ``print(busbar.plan(...))`` says it in a line. Raises Unsupported and
+    ScheduleError as `run` does, and Unsupported if the launcher decides the number of ranks.
+    """
+    request = _request(collective, "busbar.plan", **keywords)
+    if request.several.unknown:
+        raise Unsupported("busbar.plan: give ranks= beside launcher=")
+    with folder_for_rows(elsewhere=False) as folder, python_names(request.parser):
+        counts = request.several.counts
+        parts = [
+            _planned(collective, request.several.elsewhere, count, request.argv_of(count, folder))
+            for count in counts
+        ]
+    limits = [one.at_most_s for one in parts if one.at_most_s is not None]
+    return RunPlan(
+        sum(one.launches for one in parts),
+        sum(one.rows for one in parts),
+        sum(limits) if limits else None,
+        any(one.crowded for one in parts),
+    )
+
+
+def _request(
+    collective: Collective,
+    of: str,
+    *,
+    ranks: int | str | Sequence[int] | None = None,
+    algorithms: Algorithm | Sequence[Algorithm] | None = None,
+    sizes: Sizes | None = None,
+    dtype: DataTypes | None = None,
+    out: str | Path | Sequence[str | Path] | None = None,
+    launcher: str | None = None,
+    progress: bool | None = None,
+    **options: Unpack[OptionKeywords],
+) -> _Request:
+    """Check a call of `run` or `plan` before anything starts. Raises as `run` does.
+
+    ``of``: the beginning of messages.
+    """
     if launched() is not None:
-        raise Unsupported(_UNDER_MPIRUN.format("busbar.run"))
+        raise Unsupported(_UNDER_MPIRUN.format(of))
     if collective == _STEPS:
-        raise Unsupported("busbar.run measures collectives; busbar.step measures training steps")
+        raise Unsupported(f"{of} measures collectives; busbar.step measures training steps")
     if collective == PT2PT:
         raise Unsupported(
-            "busbar.run: pt2pt is a command: busbar pt2pt --out FILE, then busbar.load(FILE)"
+            f"{of}: pt2pt is a command: busbar pt2pt --out FILE, then busbar.load(FILE)"
         )
     if str(collective) == "all":
-        raise Unsupported("busbar.run measures one collective; call it for each, and add the rows")
+        raise Unsupported(f"{of} measures one collective; call it for each, and add the rows")
     if collective not in names():
         raise unknown("collective", str(collective), names())
     for name, instead in NOT_RUN.items():
         if name in options:
-            raise Unsupported(f"busbar.run has no {name}; {instead}")
-    _check_call(options, progress, "busbar.run")
+            raise Unsupported(f"{of} has no {name}; {instead}")
+    _check_call(options, progress, of)
     # A wrapper may pass None for options that this collective does not have.
     more: dict[str, object] = {
         name: one
@@ -165,7 +259,7 @@ def run(
     for name, (of_command, value) in {**named, "sizes": ("sizes", sizes)}.items():
         if value is not None:
             if more.get(of_command) is not None:
-                raise Unsupported(f"busbar.run: {name} excludes {of_command}; give one of them")
+                raise Unsupported(f"{of}: {name} excludes {of_command}; give one of them")
             more[of_command] = value
     if more.get("datatype") is not None:
         more["datatype"] = type_names(cast(DataTypes, more["datatype"]))
@@ -179,10 +273,8 @@ def run(
     parser = make_parser(collective)
     _refuse_check(options.get("check"))
     with python_names(parser, values=[*more.values(), out, launcher]):
-        argv = parser.words(more, "busbar.run", _ELSEWHERE)
-        several = _launches(
-            lambda words: parse(words, collective), argv, ranks, launcher, out, "busbar.run"
-        )
+        argv = parser.words(more, of, _ELSEWHERE)
+        several = _launches(lambda words: parse(words, collective), argv, ranks, launcher, out, of)
         if functions and several.unknown:
             raise Unsupported(
                 "algorithms: a function needs the number of ranks; give ranks= beside launcher="
@@ -199,13 +291,36 @@ def run(
         if functions and root is None:
             raise Unsupported("root all: an algorithm that is a function has one root; give root=0")
 
+        # The time of all counts, as of ``--ranks 2,4``: the last of an option counts.
+        each = len(several.counts)
+        share = [] if parsed.total is None else [f"--total={parsed.total / each}"]
+
         def argv_of(count: int, folder: Path) -> list[str]:
             if not functions:
-                return argv
+                return [*argv, *share]
             words = as_words(chosen, collective, count, root or 0, folder)
-            return parser.words({**more, "algorithm": words}, "busbar.run")
+            return [*parser.words({**more, "algorithm": words}, of), *share]
 
-    return _measure(collective, several, argv_of, progress, parser, RENAMED)
+    return _Request(several, argv_of, parser)
+
+
+def _planned(collective: str, elsewhere: bool, ranks: int, argv: Sequence[str]) -> RunPlan:
+    """The plan of a number of ranks, with the options of a command line."""
+    options = parse([*argv, "--ranks", str(ranks)], collective)
+    sweep, seen = jobs([options], RankSetup(ranks, options.transport)), [pools()] * ranks
+    rows = len(limits(sweep, ranks, seen)) * max(1, options.cycles) * passes(options)
+    seconds = None
+    if options.iterations is None:
+        seconds = longest(sweep, ranks, seen) * options.launches
+        seconds = seconds if options.total is None else min(seconds, options.total)
+    crowded = not elsewhere and ranks > len(cores())
+    return RunPlan(options.launches, rows * options.launches, seconds, crowded)
+
+
+def _begin(collective: str, elsewhere: bool, ranks: int, argv: Sequence[str]) -> RunProgress:
+    """What a display of progress shows before the first row of a launch."""
+    of = _planned(collective, elsewhere, ranks, argv)
+    return RunProgress(0, of.rows // of.launches, of.limit)
 
 
 @with_keywords(StepOptionKeywords)
@@ -253,7 +368,7 @@ def step(
             return step_options
 
         several = _launches(parsed, argv, ranks, launcher, out, "busbar.step")
-    return _measure(_STEPS, several, lambda count, folder: argv, progress, parser, {})
+    return _measure(_STEPS, _Request(several, lambda count, folder: argv, parser), progress, {})
 
 
 def _check_call(options: Mapping[str, object], progress: object, of: str) -> None:
@@ -327,6 +442,18 @@ def _launches(
     return _Launches(counts, outs, launcher, elsewhere, ranks is None and fixed)
 
 
+class _Request(NamedTuple):
+    """A call that was checked.
+
+    ``argv_of``: the words of the command line for a number of ranks, which may name files that it
+    writes to a folder.
+    """
+
+    several: _Launches
+    argv_of: Callable[[int, Path], Sequence[str]]
+    parser: ArgumentParser
+
+
 def _others(err: str) -> str:
     """The last lines of standard error that are not Busbar's, such as the launcher's."""
     lines = [one.strip() for one in err.splitlines() if not one.startswith("busbar: ")]
@@ -341,30 +468,28 @@ def _out(path: str | Path) -> str:
 
 
 def _measure(
-    name: str,
-    several: _Launches,
-    argv_of: Callable[[int, Path], Sequence[str]],
-    progress: bool | None,
-    parser: ArgumentParser,
-    renamed: Mapping[str, str],
+    name: str, request: _Request, progress: bool | None, renamed: Mapping[str, str]
 ) -> MeasuredRows:
     """Start the launches one after the other, and return the rows of all.
 
-    ``name``: of the benchmark. ``argv_of``: the words of its command line for a number of ranks,
-    which may name files that it writes to a folder. ``parser``, ``renamed``: of the options, for
-    messages of the ranks. Raises as `run` does.
+    ``name``: of the benchmark. ``renamed``: of its options, for messages of the ranks. Raises as
+    `run` does.
     """
+    several, parser = request.several, request.parser
     outs, who = several.outs, "the ranks" if several.launcher is None else "the launcher"
     with folder_for_rows(elsewhere=several.elsewhere) as folder:
         rows = folder / "rows.jsonl"
         notes: list[str] = []
         # Schedules of functions are proven here for every count, before anything starts.
         with python_names(parser, renamed):
-            argv = {count: argv_of(count, folder) for count in several.counts}
+            argv = {count: request.argv_of(count, folder) for count in several.counts}
         for count in several.counts:
             files = [f"--out={rows}", f"--after={rows}", *(f"--out={one}" for one in outs)]
             title = name if several.unknown else f"{name}, {format_count(count, 'rank')}"
-            with show_progress(title, progress) as on_line:
+            begin = None
+            if name != _STEPS and not several.unknown:
+                begin = partial(_begin, name, several.elsewhere, count, argv[count])
+            with show_progress(title, progress, begin) as on_line:
                 ended = run_of_its_own(
                     [f"bench.{name}"],
                     count,
@@ -397,8 +522,10 @@ def _measure(
         signal.raise_signal(ended.interrupted)
         name = signal.Signals(ended.interrupted).name
         raise RankFailure(f"the ranks were ended because {name} came to this process")
-    # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows.
-    more = [note for note in notes if not is_in_brief(note)]
+    # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows. The file
+    # has the reason of a run that ended early.
+    early = {note.partition(f"{ENDED_EARLY}: ")[2] for note in measured.notes}
+    more = [note for note in notes if not is_in_brief(note) and in_keywords(note) not in early]
     return MeasuredRows(measured, dict.fromkeys([*measured.notes, *more]))
 
 

@@ -263,11 +263,13 @@ def raise_file_limit(need: int) -> int:
 
 
 @contextmanager
-def show_progress(title: str, wanted: bool | None) -> Iterator[OnLine]:
+def show_progress(
+    title: str, wanted: bool | None, begin: Callable[[], RunProgress] | None = None
+) -> Iterator[OnLine]:
     """Show a run's progress; yields a function to call with each line of its standard error.
 
     The display disappears at the end of the run. Nothing is shown outside of terminals and
-    notebooks, or if not ``wanted``.
+    notebooks, or if not ``wanted``. ``begin``: what is shown before the first line, if known.
     """
     display = None if wanted is False else _notebook()
     here: AbstractContextManager[Show] = nullcontext(lambda at: None)
@@ -275,7 +277,11 @@ def show_progress(title: str, wanted: bool | None) -> Iterator[OnLine]:
         here = _in_notebook(display, title)
     elif wanted is not False and sys.stderr is not None and sys.stderr.isatty():
         here = _on_terminal(title)
+    else:
+        begin = None
     with here as show:
+        if begin is not None:
+            show(begin())
         yield lambda line: (at := parse_progress(line)) and show(at)
 
 
@@ -294,9 +300,10 @@ def _notebook() -> Any:
 def _in_notebook(display: Any, title: str) -> Iterator[Show]:
     def html(done: int, of: int, doing: str) -> dict[str, str]:
         bar = f'<progress value="{done}" max="{max(1, of)}"></progress>'
+        text = f"{done} of {of or '?'}" + (f": {doing}" if doing else "")
         return {
-            "text/html": f"{escape(title)} {bar} {done} of {of or '?'} {escape(doing)}",
-            "text/plain": f"{title}: {done} of {of or '?'} {doing}",
+            "text/html": f"{escape(title)} {bar} {escape(text)}",
+            "text/plain": f"{title}: {text}",
         }
 
     handle = display(html(0, 0, ""), raw=True, display_id=True)
@@ -313,5 +320,8 @@ def _on_terminal(title: str) -> Iterator[Show]:
     with Progress(console=open_console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda at: bar.update(
-            task, completed=at.done, total=at.of or None, description=f"{title}: {at.doing}"
+            task,
+            completed=at.done,
+            total=at.of or None,
+            description=": ".join(filter(None, (title, at.doing))),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from textwrap import wrap
 from typing import NamedTuple
@@ -16,13 +17,14 @@ from busbar.terminal import wrap_line
 from busbar.units import (
     format_count,
     format_digits,
-    format_percent,
     format_seconds,
     format_size_argument,
 )
 from reports.analysis.cautions import disturbance, too_disturbed
 from reports.analysis.steps import (
     StepFigures,
+    beyond_compute,
+    exposed_text,
     fastest,
     figures,
     hidden_text,
@@ -149,9 +151,9 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
 
 
 def closing_lines(rows: Sequence[Measurement]) -> list[str]:
-    """The lines below all rows: what ``none`` and ``-`` mean, the fastest update, disturbances."""
+    """The lines below all rows: what figures without a number mean, the fastest update, noise."""
     known = [(row, one) for row in rows if (one := figures(row)) is not None]
-    texts = [too_disturbed(rows)]
+    texts = [too_disturbed(rows), beyond_compute(one for _, one in known)]
     if any(one.hidden is not None and one.hidden.value < 0 for _, one in known):
         texts.append(
             "hidden none: the exchange made the step longer than it takes alone, so overlap hid"
@@ -234,7 +236,7 @@ def _ratio(value: float) -> str:
 
 _COLUMNS = (
     _StepColumn("step", 8, 9, lambda r, f: f.step, format_seconds),
-    _StepColumn("exposed", 9, 10, lambda r, f: f.exposed, format_seconds),
+    _StepColumn("exposed", 9, 10, lambda r, f: f.exposed, exposed_text),
     _StepColumn("hidden", 7, 8, lambda r, f: f.hidden, hidden_text),
     _StepColumn("samples/s", 10, 4, lambda r, f: f.rate, format_digits),
     _StepColumn("eff.", 7, 6, lambda r, f: f.efficiency, share_text),
@@ -275,6 +277,7 @@ def _scaling(steps: Iterable[Measurement]) -> Iterable[str]:
         yield "#"
         yield f"# {model}, {algorithm}" + (against if 1 in by_ranks else "")
         yield f"# {'ranks':>5}{'step':>10}{'samples/s':>11}{'speed-up':>9}{'efficiency':>15}"
+        shares = []
         for ranks, (_, one) in sorted(by_ranks.items()):
             line = f"# {ranks:>5}{format_seconds(one.step.value):>10}{one.rate.value:>11.4g}"
             if base is None:
@@ -284,4 +287,7 @@ def _scaling(steps: Iterable[Measurement]) -> Iterable[str]:
             share = speedup.times(1 / ranks)
             bar = "█" * round(_BAR * min(1.0, share.value))
             wide = "" if share.half is None else f" ±{100 * share.half:.1f}"
-            yield f"{line}{speedup.value:>9.2f}{format_percent(share.value) + wide:>15}  {bar}"
+            shares.append(share_text(share.value))
+            yield f"{line}{speedup.value:>9.2f}{shares[-1] + wide:>15}  {bar}"
+        if share_text(inf) in shares:
+            yield "# above 100% of as many times 1 rank: noise of the measurement"

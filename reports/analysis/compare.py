@@ -21,7 +21,7 @@ from busbar.errors import ReportError
 from busbar.units import agreeing, format_count, format_part
 from reports.records.cores import crowding
 from reports.records.measurement import LIBRARY, Measurement, flat, grouped, level_of
-from reports.records.metrics import Metric, metric_of
+from reports.records.metrics import Metric, metric_of, setting
 from reports.records.table import launch_name
 from reports.statistics.inference import (
     Samples,
@@ -544,6 +544,9 @@ def compare_runs(
 ) -> tuple[list[Comparison], list[Difference], int]:
     """Compare two runs: verdicts on shared rows, differences of the runs, number of rows NEW lacks.
 
+    Rows are in the order of tables: those of a setting and metric together, by algorithm in order
+    of appearance, and by size. Launches of one command (``--launches``) measure in random order.
+
     ``noise``: the least relative change that counts. ``anyway``: the option that allows runs on
     different machines or mappings, for the message; empty if the user gave it. ``note`` is called
     with a line on each difference, and on what is not compared. ``ignore``: settings that may
@@ -583,7 +586,26 @@ def compare_runs(
     for rows, name in ((lost, "BASE"), (added, "NEW")):
         if rows:
             note(f"{format_count(len(rows), 'row')} {agreeing(len(rows), 'are')} only in {name}")
-    return compare(joined, noise), unlike, len(lost)
+    return _by_algorithm(compare(joined, noise)), unlike, len(lost)
+
+
+def _by_algorithm(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The order of `compare_runs`."""
+    tables = list(dict.fromkeys(map(_table, comparisons)))
+    algorithms = list(dict.fromkeys(c.row.base.algorithm for c in comparisons))
+    return sorted(
+        comparisons,
+        key=lambda c: (
+            tables.index(_table(c)),
+            algorithms.index(c.row.base.algorithm),
+            c.row.base.nbytes or 0,
+        ),
+    )
+
+
+def _table(c: Comparison) -> tuple[str, Metric]:
+    """What the rows of a table share."""
+    return setting(c.row.base), c.metric
 
 
 def _levels(

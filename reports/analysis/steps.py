@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -18,6 +18,9 @@ from reports.statistics.uncertain import Uncertain, mean_of, median_of
 # An exchange that takes a smaller share of a step hardly changes the step.
 _SMALL = 0.1
 
+# How figures are shown that only noise explains, and the share from which one is.
+_NEGATIVE, _EXCESS, _WHOLE = "< 0", ">100%", 1.005
+
 #: Protocols that equal another one: sync is k-sync with K = P, async is k-async with K = 1.
 _SAME = {"sync": "k-sync", "async": "k-async"}
 
@@ -32,7 +35,8 @@ class StepFigures:
     median of T_step - T_compute. ``hidden``: the share of the exchange (its time when it runs
     alone) that is not exposed; below 0 if overlap costs more than it saves; only of exchanges that
     overlap compute. ``speedup``: samples/s over those that the compute of one rank alone would
-    reach; ``efficiency``: speedup over all ranks, servers included.
+    reach; ``efficiency``: speedup over all ranks, servers included. By noise ``exposed`` can be
+    below 0, and ``hidden`` and ``efficiency`` above 1 (`beyond_compute`).
     ``predicted``: the step by the model or the formula; ``over_predicted``: the measured step over
     it.
     """
@@ -207,15 +211,37 @@ def server_and_ring(rows: Sequence[Measurement]) -> str:
 
 
 def share_text(value: float) -> str:
-    """A share in per cent, with one decimal if it is below 100 %."""
-    return f"{100 * value:.1f}%" if abs(value) < 1 else f"{100 * value:.0f}%"
+    """A share in per cent, with one decimal below 100 %; ``>100%`` where only noise brings it."""
+    if abs(value) < 1:
+        return f"{100 * value:.1f}%"
+    return "100%" if value < _WHOLE else _EXCESS
+
+
+def exposed_text(seconds: float) -> str:
+    """The exposed time of an exchange; ``< 0`` where the step took less time than its compute."""
+    return _NEGATIVE if seconds < 0 else format_seconds(seconds)
 
 
 def hidden_text(value: float) -> str:
     """The hidden share of an exchange in per cent; ``none`` below 0, where overlap only costs."""
-    if value < 0:
-        return "none"
-    return share_text(value) if value <= 1 else ">100%"
+    return "none" if value < 0 else share_text(value)
+
+
+def beyond_compute(known: Iterable[StepFigures]) -> str:
+    """Why figures have values that only noise explains; empty without such figures."""
+    rows = list(known)
+    texts = {
+        f"exposed {_NEGATIVE}": [exposed_text(one.exposed.value) for one in rows if one.exposed],
+        f"hidden {_EXCESS}": [hidden_text(one.hidden.value) for one in rows if one.hidden],
+        f"eff. {_EXCESS}": [share_text(f.efficiency.value) for f in rows if f.efficiency],
+    }
+    signs = [sign for sign, shown in texts.items() if {_NEGATIVE, _EXCESS} & set(shown)]
+    if not signs:
+        return ""
+    return (
+        f"{', '.join(signs)}: the step took less time than its computation alone, as measured;"
+        " that is noise of the measurement"
+    )
 
 
 def _uncertain(value: float | None, ends: tuple[float, float] | None) -> Uncertain | None:
@@ -224,11 +250,11 @@ def _uncertain(value: float | None, ends: tuple[float, float] | None) -> Uncerta
 
 
 def _hidden(exposed: Uncertain, exchange: Uncertain) -> Uncertain:
-    """The share of the exchange that is not exposed: 1 - exposed / exchange, at most 1."""
+    """The share of the exchange that is not exposed: 1 - exposed / exchange."""
     share = exposed.over(exchange)
     if share.low is None or share.high is None:
-        return Uncertain(min(1.0, 1 - share.value))
-    return Uncertain(*(min(1.0, 1 - x) for x in (share.value, share.high, share.low)))
+        return Uncertain(1 - share.value)
+    return Uncertain(1 - share.value, 1 - share.high, 1 - share.low)
 
 
 def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | None:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from busbar.units import format_count, format_digits, format_percent, format_seconds
-from reports.analysis.steps import StepFigures, figures
+from busbar.units import format_count, format_digits, format_seconds
+from reports.analysis.steps import (
+    StepFigures,
+    beyond_compute,
+    exposed_text,
+    figures,
+    hidden_text,
+    share_text,
+)
 from reports.page.markup import section, table, text
 from reports.records.measurement import Measurement, grouped
 from reports.statistics.uncertain import Uncertain
@@ -36,6 +43,8 @@ def steps_part(steps: Sequence[Measurement]) -> str:
         " is the share of the exchange, as long as it takes alone, that is not exposed. In brackets"
         " stand 95 % intervals.</p>"
     )
+    if noise := beyond_compute(figure for _, figure in known):
+        note += f"<p>{text(noise)}.</p>"
     return section("steps", "Training steps", note, *parts)
 
 
@@ -46,11 +55,11 @@ def _cells(one: Measurement, known: StepFigures) -> list[str]:
         str(one.ranks),
         _with_ends(known.step, format_seconds),
         "-" if known.compute is None else format_seconds(known.compute),
-        _with_ends(known.exposed, format_seconds),
-        _with_ends(known.hidden, format_percent),
+        _with_ends(known.exposed, exposed_text),
+        _with_ends(known.hidden, hidden_text),
         _with_ends(known.rate, format_digits),
         _with_ends(known.speedup, lambda x: f"{x:.2f}"),
-        _with_ends(known.efficiency, format_percent),
+        _with_ends(known.efficiency, share_text),
         "-" if known.predicted is None else format_seconds(known.predicted),
         _with_ends(known.over_predicted, lambda x: f"{x:.3f}"),
         "-" if messages is None else str(messages),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -318,6 +318,17 @@ class Measurement(Record, frozen=True, kw_only=True):
     overlap: float | None = None
     launches_s: tuple[float, ...] = ()
     visits_s: tuple[tuple[int, tuple[float, ...]], ...] = ()
+
+    if not TYPE_CHECKING:  # for a checker, any attribute would be there
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError, which names the field for ``busbw``, ``time`` and such."""
+            if name == "median":
+                near = ["time_s"]
+            else:
+                near = [one for one in self.__struct_fields__ if one.startswith(f"{name}_")]
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise AttributeError(f"a row has no {name}{meant}", name=name, obj=self)
 
     def __repr__(self) -> str:
         """What was measured and the time in microseconds: all fields would fill screens."""

@@ -36,26 +36,9 @@ _ASKED = 0.05  # the relative difference for which the number of launches is rep
 
 
 def comparison_tables(comparisons: Sequence[Comparison], width: int) -> list[RenderedTable]:
-    """A comparison as tables: one for each setting and metric, with rows as `by_algorithm`."""
-    groups = grouped(by_algorithm(comparisons), lambda c: (setting(c.row.base), c.metric))
+    """A comparison as tables: one for each setting and metric."""
+    groups = grouped(comparisons, lambda c: (setting(c.row.base), c.metric))
     return [_compared(name, group, width) for (name, _), group in groups.items()]
-
-
-def by_algorithm(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The rows of each setting together, by algorithm in order of appearance, and by size.
-
-    Launches of one command (``--launches``) measure rows in random order.
-    """
-    settings = list(dict.fromkeys(setting(c.row.base) for c in comparisons))
-    algorithms = list(dict.fromkeys(c.row.base.algorithm for c in comparisons))
-    return sorted(
-        comparisons,
-        key=lambda c: (
-            settings.index(setting(c.row.base)),
-            algorithms.index(c.row.base.algorithm),
-            c.row.base.nbytes or 0,
-        ),
-    )
 
 
 def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> RenderedTable:

@@ -26,7 +26,6 @@ from reports.records.metrics import BESIDE, ERROR, TIME, present, setting
 from reports.tables.comparison import (
     beside,
     bounds_text,
-    by_algorithm,
     counts_of,
     order,
     remedy,
@@ -145,7 +144,7 @@ def comparison_markdown(
     """
     changed = [c for c in comparisons if c.word in ("slower", "faster")]
     changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.wrong]
-    rest = by_algorithm([c for c in comparisons if c not in changed])
+    rest = [c for c in comparisons if c not in changed]
     lines = [f"**{counts_of(comparisons)}** (NEW against BASE)", ""]
     for text in filter(None, (tell(comparisons) for tell in (unjudged, remedy, order))):
         lines += [_cell(text), ""]

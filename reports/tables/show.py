@@ -23,7 +23,16 @@ from busbar.units import (
 )
 from reports.analysis.answer import best_figure
 from reports.analysis.cautions import ABOVE_LIMIT, limit_cell, share_of_limit, warnings_of
-from reports.analysis.steps import StepFigures, figures, hidden_text, roles, share_text, workload
+from reports.analysis.steps import (
+    StepFigures,
+    beyond_compute,
+    exposed_text,
+    figures,
+    hidden_text,
+    roles,
+    share_text,
+    workload,
+)
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.measurement import (
     STEP,
@@ -249,7 +258,8 @@ def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Rendered
     if any(1 < (share_of_limit(r) or 0.0) <= ABOVE_LIMIT for r in rows):
         notes.append(f"limit: 100 to {ABOVE_LIMIT:.0%} is the spread of two medians")
     servers = {step.update: step.servers or 0 for r in rows if (step := r.step) is not None}
-    notes += filter(None, [roles(servers, rows[0].ranks or 1)])
+    of_steps = (known for r in rows if r.step is not None and (known := figures(r)) is not None)
+    notes += filter(None, [roles(servers, rows[0].ranks or 1), beyond_compute(of_steps)])
     counts = sorted({len(r.launches_s) for r in rows if r.launches_s})
     if counts:
         several = " or ".join(map(str, counts))
@@ -279,7 +289,7 @@ def _step_columns(rows: Sequence[Measurement]) -> list[Column]:
 _OF_STEPS: tuple[
     tuple[str, Callable[[StepFigures], Uncertain | None], Callable[[float], str]], ...
 ] = (
-    ("exposed", lambda one: one.exposed, format_seconds),
+    ("exposed", lambda one: one.exposed, exposed_text),
     ("hidden", lambda one: one.hidden, hidden_text),
     ("samples/s", lambda one: one.rate, format_digits),
     ("eff.", lambda one: one.efficiency, share_text),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,36 @@ def test_every_figure_has_an_interval_and_its_prediction() -> None:
     lowest, highest = 4 * 0.099 / high, 4 * 0.102 / low
     assert lowest < found.speedup.ends[0] < 4 * 0.1 / high
     assert 4 * 0.1 / low < found.speedup.ends[1] < highest
+
+
+def test_a_step_that_noise_made_faster_than_its_compute_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: no table has a negative exposed time, or a share above 100 %, as a figure.
+
+    The command, reports, the page and Python say what it means. `frame` has the raw seconds.
+    """
+    pytest.importorskip("pandas")
+    said = (
+        "exposed < 0, hidden >100%, eff. >100%: the step took less time than its computation alone,"
+        " as measured; that is noise of the measurement"
+    )
+    step = {**STEP, "update": "ring", "compute_s": [0.12] * 8, "one_rank_s": 0.14}
+    fast = _result({**step, "one_rank_interval_s": [0.13, 0.15]}, TIMES)
+    path = tmp_path / "step.jsonl"
+    path.write_bytes(to_jsonl([fast]))
+    for columns in ("80", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        reports_main(["show", str(path)])
+        shown = capsys.readouterr().out
+        printed = "\n".join([*row(fast), *closing_lines([fast])])
+        for text in (shown, printed):
+            assert said in " ".join(text.replace("\n#", "").split()), text
+            assert not re.search(r"-[0-9.]+ ms|[1-9][0-9]{2,}%(?<!100%)", text), text
+    rows = busbar.load(path)
+    assert said in " ".join(str(rows).split()) and said in unescape(steps_part([fast]))
+    assert rows.frame()["step_exposed_s"][0] == pytest.approx(0.1135 - 0.12)
+    assert "noise of" not in "".join([*closing_lines([_result(STEP, TIMES)]), *row(fast)])
 
 
 def test_python_has_the_steps_of_a_record(tmp_path: Path) -> None:
@@ -385,7 +416,12 @@ def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
     path.write_bytes(to_jsonl(made))
     lines = scaling_lines(path)
     shares = [line.split()[6] for line in lines[3:]]
-    assert shares == ["100.0%", "100.0%", "50.0%"] and lines[-1].endswith("█" * 10)
+    assert shares == ["100%", "100%", "50.0%"] and lines[-1].endswith("█" * 10)
+    path.write_bytes(to_jsonl([*made[:1], _result({"gradients": 2, "batch": 10}, [0.09], ranks=2)]))
+    lines = scaling_lines(path)
+    assert ">100%" in lines[-2] and lines[-1] == (
+        "# above 100% of as many times 1 rank: noise of the measurement"
+    )
     slow = {"stragglers": {"0": 2.0}, "gradients": 1, "batch": 10}
     path.write_bytes(to_jsonl([_result(slow, [0.2], ranks=1), *made[1:]]))
     lines = scaling_lines(path)

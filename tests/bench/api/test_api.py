@@ -161,6 +161,7 @@ def test_a_run_gives_rows_and_prints_nothing(
         ),
         ("allreduce", {"algorithms": []}, "algorithms has no items"),
         ("allreduce", {"dtype": "flot"}, "dtype: no data type 'flot'; did you mean float?"),
+        ("allreduce", {"placement": ["out", "in"]}, "'in', 'both'); did you mean both?"),
         ("allreduce", {"check": "no"}, "check is True, False, a number"),
         ("broadcast", {"root": 5, "ranks": 2}, "root 5: there are only ranks 0 to 1"),
         ("allreduce", {"sizes": ["1Q"]}, "'1Q' is no size"),
@@ -197,7 +198,7 @@ def test_a_run_gives_rows_and_prints_nothing(
         ("allreduce", {"algorithms": _walk, "launcher": "srun"}, "give ranks= beside launcher="),
         ("allreduce", {"algorithms": _walk, "root": "all"}, "one root; give root=0"),
         ("pt2pt", {}, "busbar pt2pt --out FILE, then busbar.load(FILE)"),
-        ("allreduce", {"dry_run": True}, "use the command with --dry-run"),
+        ("allreduce", {"dry_run": True}, "busbar.plan says how long a run takes; the command"),
         ("allreduce", {"json": True}, "busbar.run has no json; give out="),
         ("allreduce", {"plot": "x.png"}, "busbar.run has no plot; use rows.plot()"),
         ("allreduce", {"details": True}, "busbar.run has no details; use print(rows)"),
@@ -340,7 +341,10 @@ def test_what_is_named_twice_is_measured_once(tmp_path: Path) -> None:
 
 
 def test_an_index_beyond_the_rows_says_how_many_there_are(tmp_path: Path) -> None:
-    """Rule: the IndexError of rows and of lines names the index and their number."""
+    """Rule: the IndexError of rows and of lines names the index and their number.
+
+    What is no number says how rows are chosen, and what rows lack names the field that they have.
+    """
     path = tmp_path / "run.jsonl"
     path.write_bytes(to_jsonl(records(["ring", "tree"], [2], [1024])))
     rows = busbar.load(path)
@@ -348,6 +352,19 @@ def test_an_index_beyond_the_rows_says_how_many_there_are(tmp_path: Path) -> Non
         _ = rows[99]
     with pytest.raises(IndexError, match=r"^no line -3: there are 2 lines$"):
         _ = rows.best()[-3]
+    with pytest.raises(TypeError, match=r"not 'ring'; rows\.filter\(algorithm=\"ring\"\) chooses"):
+        _ = rows["ring"]  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"not 'size'; frame\(\) has a column"):
+        _ = rows.best()["size"]  # type: ignore[call-overload]
+    for name, meant in (
+        ("busbw", "busbw_bytes_per_s"), ("algbw", "algbw_bytes_per_s"),
+        ("time", "time_s or time_of"), ("median", "time_s"),
+    ):  # fmt: skip
+        with pytest.raises(AttributeError, match=rf"a row has no {name}; did you mean {meant}\?$"):
+            getattr(rows[0], name)
+    with pytest.raises(AttributeError, match=r"^a row has no foo$"):
+        _ = rows[0].foo  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(rows[0])) == rows[0]
 
 
 def test_a_training_step_is_a_call(tmp_path: Path) -> None:
@@ -486,6 +503,32 @@ def test_a_launcher_starts_the_ranks_that_are_given(mpich: Mpi) -> None:
     assert row.ranks == 2
 
 
+def test_what_was_not_checked_is_not_right() -> None:
+    """Rule: `wrong` is None where no row was checked, and else counts those that were."""
+    rows = MeasuredRows(flat([allreduce("ring", 2, 1 << 20, [1e-3] * 6)]))
+    right, wrong, unknown = (structs.replace(rows[0], wrong=count) for count in (0, 3, None))
+    assert MeasuredRows([unknown, unknown]).wrong is None is MeasuredRows().wrong
+    assert MeasuredRows([unknown, right]).wrong == 0
+    assert MeasuredRows([unknown, right, wrong]).wrong == 3
+
+
+def test_rates_of_what_moves_no_data_are_unknown() -> None:
+    """Rule: a barrier has no bandwidth in `frame`, as in lines of `best`: NaN, and not 0."""
+    pytest.importorskip("pandas")
+    rows = busbar.run("barrier", algorithms="all", ranks=2, transport="inproc", iters=2)
+    frame, lines = rows.frame(), rows.best().frame()
+    names = ["busbw", "busbw_bytes_per_s"]
+    assert frame[[*names, "algbw", "algbw_bytes_per_s"]].isna().all(axis=None)
+    assert len(lines) and lines[names].isna().all(axis=None) and frame["time_s"].notna().any()
+
+
+def test_why_a_run_ended_early_is_said_once() -> None:
+    """Rule: the reason stands in the note of the records, and not again as a message of the run."""
+    rows = busbar.run(ranks=2, transport="inproc", sizes=["64K", "1M"], total=0.01, launches=2)
+    said = [note for note in rows.notes if "the time of total is over" in note]
+    assert said == ["busbar.run: the run ended early: the time of total is over"]
+
+
 def test_a_run_writes_several_files_and_says_what_to_doubt(tmp_path: Path) -> None:
     """Rule: `out` and `load` accept several paths; what a run doubts of its rows is a warning."""
     outs = [tmp_path / "a.jsonl", tmp_path / "b.csv"]
@@ -543,7 +586,7 @@ def test_a_signal_that_ends_the_ranks_goes_on(monkeypatch: pytest.MonkeyPatch) -
 def test_an_interrupt_has_the_finished_rows(
     out: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: the KeyboardInterrupt of a run has the finished rows, and says how to keep them.
+    """Rule: the interrupt of a run has the finished rows, says how to keep them, and has a name.
 
     No note or source names the folder of the ranks' records, which is gone.
     """
@@ -557,18 +600,19 @@ def test_an_interrupt_has_the_finished_rows(
         return Ended(130, "", signal.SIGINT)
 
     monkeypatch.setattr(running, "run_of_its_own", interrupted)
-    with pytest.raises(KeyboardInterrupt) as caught:
+    with pytest.raises(busbar.RunInterrupted) as caught:
         busbar.run(ranks=2, sizes=[8], out=out)
-    rows = caught.value.rows  # type: ignore[attr-defined]
+    rows = caught.value.rows
+    assert isinstance(caught.value, KeyboardInterrupt)
     assert isinstance(rows, MeasuredRows) and len(rows) == 2 and rows[0].algorithm == "ring"
     kept = "in kept.jsonl" if out else 'in this error\'s rows; out="run.jsonl" keeps them'
     assert str(caught.value) == f"2 finished rows {kept}"
     assert {row.run.source for row in rows} == {out or "busbar.run"}
     assert rows.notes == (f"{out or 'busbar.run'}: the run ended early: interrupted by SIGINT",)
-    with pytest.raises(KeyboardInterrupt) as bare:
+    with pytest.raises(busbar.RunInterrupted) as bare:
         busbar.run(ranks=2, sizes=[8], out=out)
     assert str(bare.value) == "interrupted before a row was finished"
-    assert len(bare.value.rows) == 0  # type: ignore[attr-defined]
+    assert len(bare.value.rows) == 0
 
 
 def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
@@ -1040,6 +1084,25 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
         busbar.compare(*sides, noise="1%")  # type: ignore[arg-type]
 
 
+def test_lines_of_a_comparison_are_in_the_order_of_its_text() -> None:
+    """Rule: launches in random order change no order of `compare`, of its frame or of its text."""
+    pytest.importorskip("pandas")
+    rows = MeasuredRows(
+        flat([
+            allreduce(name, 2, size, [1e-3] * 6)
+            for name, size in (("tree", 4096), ("ring", 1024), ("tree", 1024), ("ring", 4096))
+        ])
+    )  # fmt: skip
+    compared = busbar.compare(rows, rows)
+    order = [("tree", 1024), ("tree", 4096), ("ring", 1024), ("ring", 4096)]
+    assert [(one.algorithm, one.size) for one in compared if one.placement == "out"] == order
+    assert list(compared.frame()["size"]) == [one.size for one in compared]
+    printed = re.findall(r"^ +([14])K  (\w+)", str(compared), re.MULTILINE)
+    assert [(name, int(size) << 10) for size, name in printed] == [
+        (one.algorithm, one.size) for one in compared
+    ]
+
+
 def test_a_disturbed_launch_stays_so_in_each_part_of_it(tmp_path: Path) -> None:
     """Rule: rows that do not show other programs themselves have the warning of their launch.
 
@@ -1340,6 +1403,40 @@ class TestListening:
         with launch.show_progress("allreduce", False) as heard:
             heard("busbar: 3 of 24 done, 5 s passed: x\n")
         assert len(shown) == 3
+        begin = RunProgress(0, 24, "2 min 20 s at most in all")
+        with launch.show_progress("allreduce", None, lambda: begin):
+            assert "0 of 24: 2 min 20 s at most in all" in shown[-1]["text/html"]
+        with launch.show_progress("allreduce", False, lambda: pytest.fail("nobody sees it")):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("options", "launches"), [({}, 1), ({"ranks": [1, 2]}, 2), ({"launches": 2, "ranks": 2}, 2)]
+)
+def test_a_plan_is_what_a_run_measures(options: dict[str, Any], launches: int) -> None:
+    """Rule: `plan` has the rows and launches that `run` with the same arguments has.
+
+    Its limit is that of all rows, and ``total`` is of the whole call, whatever it launches.
+    """
+    asked: dict[str, Any] = {
+        "ranks": 2, "algorithms": ["ring", _walk], "sizes": ["1K", "64K"], "transport": "inproc",
+    } | options  # fmt: skip
+    plan = busbar.plan(**asked, iters=2)
+    rows = busbar.run(**asked, iters=2)
+    assert (plan.rows, plan.launches) == (len(rows), launches) and plan.at_most_s is None
+    assert str(plan).endswith("launch, without a time limit") == (launches == 1)
+    limits = [busbar.plan(**asked, budget=budget).at_most_s or 0.0 for budget in (1.0, 2.0)]
+    assert limits[1] - limits[0] == pytest.approx(plan.rows)
+    limited = busbar.plan(**asked, total="1s")
+    assert limited.at_most_s == 1.0 and ", 1 s at most in all" in str(limited), str(limited)
+
+
+def test_a_plan_says_what_is_wrong_under_its_own_name() -> None:
+    """Rule: `plan` refuses what `run` refuses, and a number of ranks that it cannot know."""
+    with pytest.raises(Unsupported, match=r"^busbar\.plan: no option 'begin'"):
+        busbar.plan(begin="64K")  # type: ignore[call-arg]
+    with pytest.raises(Unsupported, match=r"^busbar\.plan: give ranks= beside launcher="):
+        busbar.plan(launcher="srun")
 
 
 def test_frames_tell_launches_apart_and_files_do_not_matter(tmp_path: Path) -> None:
