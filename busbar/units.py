@@ -160,19 +160,22 @@ def format_percent(value: float | None, digits: Digits = ".1f") -> str:
 
 
 def format_change(ratio: float) -> str:
-    """Return a ratio as a change in per cent: ``+12.3%`` for 1.123; from 10 on ``12.3x``."""
-    return f"{100 * (ratio - 1):+.1f}%" if ratio < 10 else f"{three_digits(ratio)}x"
+    """Return a ratio as a change in per cent: ``+12.3%`` for 1.123.
+
+    From 10 on it is ``12.3x``, and below 0.01, where per cents tell little, ``0.00123x``.
+    """
+    return f"{100 * (ratio - 1):+.1f}%" if 0.01 <= ratio < 10 else f"{three_digits(ratio)}x"
 
 
 def format_change_interval(ratio: float, low: float, high: float) -> str:
     """Return the interval of a ratio in the unit that `format_change` gives the ratio.
 
-    ``-1.2 +3.4%``; ``566x 901x`` for a ratio of 10 or more, or if the upper end is 100 or more.
-    ``-``: see `is_open`.
+    ``-1.2 +3.4%``; ``566x 901x`` for a ratio of 10 or more, or below 0.01, or if the upper end is
+    100 or more. ``-``: see `is_open`.
     """
     if is_open(low, high):
         return "-"
-    if max(10 * ratio, high) >= 100:
+    if max(10 * ratio, high) >= 100 or ratio < 0.01:
         return f"{three_digits(low)}x {three_digits(high)}x"
     changes = (100 * (low - 1), 100 * (high - 1))
     return " ".join(f"{one:+.{'1f' if one < 999.95 else '0f'}}" for one in changes) + "%"

@@ -50,7 +50,7 @@ from bench.options.options import PT2PT, RunOptions, make_parser, parse
 from bench.run.contenders import RankSetup, jobs
 from bench.run.contenders import check as check_rows
 from bench.run.memory import pools
-from bench.run.pace import at_most, limits, longest, passes
+from bench.run.pace import at_most, limits, longest, passes, waits
 from bench.run.recorder import refuse_results
 from bench.steps.main import StepCommand, check
 from bench.steps.options import StepOptions
@@ -313,6 +313,7 @@ def _planned(collective: str, elsewhere: bool, ranks: int, argv: Sequence[str]) 
     if options.iterations is None:
         seconds = longest(sweep, ranks, seen) * options.launches
         seconds = seconds if options.total is None else min(seconds, options.total)
+        seconds += waits(options) * options.launches
     crowded = not elsewhere and ranks > len(cores())
     return RunPlan(options.launches, rows * options.launches, seconds, crowded)
 

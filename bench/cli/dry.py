@@ -10,7 +10,7 @@ import numpy as np
 from bench.options.options import Options
 from bench.run.contenders import Contender, Job, SizeDependentContender, SizeRow, rows
 from bench.run.memory import SHARE, beside, buffers, free_memory, pools
-from bench.run.pace import at_most, longest
+from bench.run.pace import at_most, longest, waits
 from busbar.host import cores
 from busbar.tables import render_lines
 from busbar.units import format_bytes, format_count
@@ -40,7 +40,7 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
     )
     yield from (f"# {note}" for note in notes)
     most = at_most(
-        longest([job], nranks, [pools()] * nranks),
+        longest([job], nranks, [pools()] * nranks) + waits(options),
         crowded=nranks > len(cores()),
         each=len(options.launch_counts) * options.launches > 1,
     )

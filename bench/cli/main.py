@@ -162,7 +162,7 @@ def _launches_take(wanted: Sequence[Options]) -> tuple[float, str]:
     """
     from bench.run.contenders import RankSetup, build_jobs
     from bench.run.memory import pools
-    from bench.run.pace import at_most, longest
+    from bench.run.pace import at_most, longest, waits
 
     first = wanted[0]
     if first.iterations:
@@ -176,6 +176,7 @@ def _launches_take(wanted: Sequence[Options]) -> tuple[float, str]:
     if first.total is not None:
         seconds = min(seconds, first.total)
     number = len(first.launch_counts) * first.launches
+    seconds += number * waits(first)
     crowded = not first.on_hosts and max(first.launch_counts) > len(cores())
     return seconds, f"{format_count(number, 'launch')}, {at_most(seconds, crowded=crowded)}"
 
@@ -227,7 +228,7 @@ def _dry(wanted: Sequence[Options]) -> int:
     from bench.cli.dry import dry_run
     from bench.run.contenders import RankSetup, build_jobs
     from bench.run.memory import pools
-    from bench.run.pace import at_most, longest
+    from bench.run.pace import at_most, longest, waits
 
     sign, first = launched(), wanted[0]
     if first.split is not None:
@@ -242,7 +243,7 @@ def _dry(wanted: Sequence[Options]) -> int:
     for nranks in (count or 1 for count in counts):
         jobs = build_jobs(wanted, RankSetup(nranks, first.transport))
         if len(jobs) > 1 and speaks() and not first.iterations:
-            seconds = longest(jobs, nranks, [pools()] * nranks)
+            seconds = longest(jobs, nranks, [pools()] * nranks) + waits(first)
             most = at_most(
                 seconds, crowded=nranks > len(cores()), each=len(counts) * first.launches > 1
             )

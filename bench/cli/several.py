@@ -83,7 +83,7 @@ def several(
                 print_note(kept.removeprefix("; "))
             if stdout is not None:
                 name = signal.Signals(ended.interrupted).name
-                whole = f"# launches measured: {at - 1} of {len(planned)}, and the next in part"
+                whole = f"# launches measured in full: {at - 1} of {len(planned)}"
                 lines = [f"{EARLY} {BY_SIGNAL} {name}", whole, *lines]
         Screen(0).lines(lines)
     return worst

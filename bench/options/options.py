@@ -159,8 +159,8 @@ class RunOptions(OptionGroup):
         parse=types.patience,
     )
     wait_quiet: float | None = option(
-        "--wait-quiet SECONDS|10m  before the first row, wait until nothing else uses the cores, at"
-        " most this long",
+        "--wait-quiet SECONDS|10m  before the first row of each launch, wait until nothing else"
+        " uses the cores, at most this long (besides --total)",
         parse=types.seconds,
     )
     total: float | None = None

@@ -46,6 +46,11 @@ def longest(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) ->
     return seconds if options.total is None else min(seconds, options.total)
 
 
+def waits(options: Options) -> float:
+    """The most seconds that a launch waits before its first row (``--wait-quiet``)."""
+    return options.wait_quiet or 0.0
+
+
 def passes(options: Options) -> int:
     """How often a cycle measures each row: once for each arrival pattern and each delay."""
     return len(options.arrivals) * len(options.inject or (None,))
@@ -138,6 +143,14 @@ class Pace:
         """Seconds that the current row and placement may still take."""
         return self._allowed - self.elapsed if self.bounded else float("inf")
 
+    def is_late(self) -> bool:
+        """True if the current row has taken longer than is expected from the rows before it."""
+        return self._granted > 0 and self._late() > 0
+
+    def _late(self) -> float:
+        expected = self._taken / self._granted * self._limits[self._at]
+        return self.elapsed - self._begun - expected
+
     def remaining(self) -> float | None:
         """Estimated seconds until the sweep ends, from the rows so far; None before the first.
 
@@ -147,8 +160,7 @@ class Pace:
         if not self._granted:
             return None
         now, limit = self.elapsed - self._begun, self._limits[self._at]
-        share = self._taken / self._granted
-        late = now - share * limit
+        share, late = self._taken / self._granted, self._late()
         if late > 0:
             share = (_FADES * self._taken + now) / (_FADES * self._granted + limit)
         rest = abs(late) + share * sum(self._limits[self._at + 1 :])

@@ -143,7 +143,12 @@ class Screen:
     def _left(self, before: str) -> str:
         """The estimated time that is left, after ``before``; empty if it is unknown."""
         remaining = None if self._endless or self._pace is None else self._pace.remaining()
-        return "" if remaining is None else f"{before}about {format_duration(remaining)} left"
+        if remaining is None:
+            return ""
+        assert self._pace is not None
+        if self._pace.is_late() and self._done + 1 >= self._of:
+            return f"{before}the last row takes longer than expected"
+        return f"{before}about {format_duration(remaining)} left"
 
     def _draw(self) -> None:
         assert self._progress is not None and self._task is not None

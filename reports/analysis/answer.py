@@ -146,7 +146,7 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
     """
     from reports.analysis.cautions import too_disturbed  # not before the first row
 
-    sentences = {what: sentence(ranges) for what, ranges in answers(rows).items()}
+    sentences = {what: sentence(ranges, brief=True) for what, ranges in answers(rows).items()}
     if not sentences:
         single = [too_disturbed(rows), *(fastest_samples(rows) or [best_figure(rows)])]
         return list(filter(None, [reason] if (reason := alone(rows)) else single))
@@ -156,7 +156,7 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
     lines = [
         ": ".join(filter(None, (", ".join(names[w]), words))) for w, words in sentences.items()
     ]
-    return list(filter(None, [too_disturbed(rows)])) + lines + server_and_ring(rows)
+    return list(filter(None, [too_disturbed(rows)])) + lines + server_and_ring(rows, brief=True)
 
 
 def best_figure(rows: Sequence[Measurement]) -> str:
@@ -203,15 +203,24 @@ def _elsewhere(others: Sequence[Stretch]) -> str:
     )
 
 
-def sentence(ranges: Sequence[Stretch]) -> str:
+def sentence(ranges: Sequence[Stretch], brief: bool = False) -> str:
     """The fastest algorithm of all sizes in words, with its ratio where it wins the most sizes.
 
     The ratio is to the library, or to the next algorithm. If no single other algorithm was measured
-    at all of these sizes, there is none. Clauses for the other ranges follow.
+    at all of these sizes, there is none. Clauses for the other ranges follow. ``brief``: no table
+    stands above, so that the next algorithm is named if the ratio is to the library.
     """
+    won = [w for one in ranges for w in one.won]
+    names = dict.fromkeys(name for w in won for name in (w.name, w.against or w.name))
+    if len(names) == 2 and all(w.low is not None and _telling(w) is None for w in won):
+        one, other = names
+        return f"{CANNOT_TELL} whether {one} is faster than {other} {_where(won)}"
     best = max(ranges, key=lambda one: len(one.won))
     was, at = "was" if best.sure else "may be", format_size_range(*best.sizes)
     first = _ratio(best) or f"{best.name} {was} the fastest {at}"
+    follows = _next(best.won) if brief and all(w.against != LIBRARY for w in best.won) else ""
+    if follows and all(w.library is not None for w in best.won):
+        first += f"; next takes {follows}"
     return first + _elsewhere([one for one in ranges if one is not best])
 
 
@@ -285,7 +294,9 @@ def _doubt(low: float | None, high: float | None) -> str:
     return "{where} it may be no faster{within}"
 
 
-def server_and_ring(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()) -> list[str]:
+def server_and_ring(
+    rows: Sequence[Measurement], launches: Sequence[Measurement] = (), *, brief: bool = False
+) -> list[str]:
     """How many times as long a parameter server took as a ring, a sentence for each rank count.
 
     For all-reduce at the largest size that both have, with the ratio of the bytes through their
@@ -293,7 +304,7 @@ def server_and_ring(rows: Sequence[Measurement], launches: Sequence[Measurement]
     the sentence says why times need not follow these bytes.
     Without a ring, the sharded parameter server is compared instead. Rows whose work ranks shared
     are left out: their times need not follow the bytes of the algorithm. ``launches``: see
-    `winners`.
+    `winners`. ``brief``: without why times need not follow the bytes.
     """
     usable = [
         r
@@ -314,7 +325,7 @@ def server_and_ring(rows: Sequence[Measurement], launches: Sequence[Measurement]
             if len({r.placement for r in kind}) > 1:
                 where += ", out-of-place"
             lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown)
-    return lines
+    return [line.partition("; all ranks")[0] for line in lines] if brief else lines
 
 
 def _port_sentence(

@@ -151,6 +151,8 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     command = _again(timed)
     how = f":\n{command}" if command else " while nothing else runs"
+    if command and _over_launches_instead(timed):
+        how += f"\nif they stay: --launches {LAUNCHES} instead, whose intervals cover them"
     return (
         f"too disturbed to {use_of(timed)}: {taken(max(shares))} in {len(shares)} of"
         f" {_long_enough(timed)}, which may have moved all iterations of a row, so the"
@@ -167,12 +169,20 @@ def _again(timed: Sequence[Measurement]) -> str:
     Where such a wait was in vain and algorithms are compared, in several launches, whose interval
     covers what other programs do. Training steps have no launches.
     """
-    waited = any(" --wait-quiet " in f" {r.run.environment.get('options', '')} " for r in timed)
-    if waited and timed[0].step is None and use_of(timed) == _TO_COMPARE:
+    if _waited(timed) and timed[0].step is None and use_of(timed) == _TO_COMPARE:
         command, more = command_of(timed, without=_ORDER), f" --launches {LAUNCHES}"
     else:
         command, more = command_of(timed, without=("--wait-quiet",)), " --wait-quiet 10m"
     return command and command + more
+
+
+def _over_launches_instead(timed: Sequence[Measurement]) -> bool:
+    """True if several launches are the second remedy for other programs that do not end."""
+    return timed[0].step is None and use_of(timed) == _TO_COMPARE and not _waited(timed)
+
+
+def _waited(timed: Sequence[Measurement]) -> bool:
+    return any(" --wait-quiet " in f" {r.run.environment.get('options', '')} " for r in timed)
 
 
 def use_of(rows: Sequence[Measurement]) -> str:
@@ -272,8 +282,8 @@ def _programs(timed: Sequence[Measurement]) -> str:
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     if not shares:
         return ""
-    of = _long_enough(timed)
-    return f"{taken(max(shares))} in {len(shares)} of {of} (try --wait-quiet 10m)"
+    remedy = "" if _waited(timed) else " (try --wait-quiet 10m)"
+    return f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}{remedy}"
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:

@@ -193,7 +193,7 @@ def test_launches_that_a_signal_ends_say_how_many_there_were(
         assert status == 128 + signal.SIGINT and "launch 4" not in err
         first, second, *_ = out.splitlines()
         assert first == "# ended early: interrupted by SIGINT"
-        assert second == "# launches measured: 2 of 5, and the next in part"
+        assert second == "# launches measured in full: 2 of 5"
         assert f"busbar: for what was measured: busbar reports show {kept}" in err.splitlines()
 
 
@@ -204,7 +204,7 @@ def test_a_dry_run_of_several_counts_tells_each() -> None:
 
 
 def test_the_time_of_a_plan_counts_cycles_patterns_and_launches() -> None:
-    """Rule: "at most" is of all cycles, arrival patterns and delays."""
+    """Rule: "at most" is of all cycles, arrival patterns, delays and waits of each launch."""
     most = re.compile(r"; ([0-9hmins ]+) at most in all")
 
     def planned(*more: str) -> str:
@@ -217,6 +217,12 @@ def test_the_time_of_a_plan_counts_cycles_patterns_and_launches() -> None:
     assert once == "8 s" and planned("-N 6") == "48 s"
     assert planned("-N 6 --total 20s") == "20 s"
     assert planned("--arrival all") == "40 s" and planned("--inject 0,0.1") == "16 s"
+    assert planned("--wait-quiet 1m") == "1 min 08 s"
+    assert planned("-N 6 --total 20s --wait-quiet 1m") == "1 min 20 s"
+    _, out, _ = on_threads(
+        "allreduce", "--ranks 2 -b 1K -e 1K -A ring --dry-run --launches 3 --wait-quiet 1m"
+    )
+    assert out.startswith("# 3 launches, 3 min 24 s at most in all")
     status, _, err = on_threads("allreduce", "--ranks 4 --split mod:2 --dry-run -A ring")
     assert status == 2 and "--split" in err
 

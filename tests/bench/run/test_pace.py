@@ -264,6 +264,9 @@ def test_a_pipe_gets_a_line_every_few_seconds() -> None:
     ]
     assert all("row 2" in line for line in said[2:4])
     assert not _shown([40.0], 10.0, rank=1)
+    # An estimate for the last row would rise from 0.
+    last = _shown([4.0, 3.0, 20.0], 20.0).splitlines()[-1]
+    assert "left" not in last and "the last row takes longer than expected: row 2" in last
 
 
 def test_a_run_without_end_has_no_whole_and_no_rest() -> None:
