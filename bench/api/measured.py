@@ -15,7 +15,7 @@ from math import nan
 from operator import attrgetter, index
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
 from msgspec import structs
 
@@ -69,6 +69,8 @@ _TABLE = attrgetter("collective", "dtype", "op", "root", "ranks", "placement", "
 _FIGURES = attrgetter(*(name for name in COLUMNS if name != "line"))
 # What two measurements of the same in a run have in common.
 _KEYS = attrgetter(*KEYS)
+#: What a line of `MeasuredRows.frame` is of.
+_Over = Literal["rows", "launches"]
 _CELL = '<td style="text-align:right;padding:0 0.8em">'
 
 
@@ -208,11 +210,15 @@ class MeasuredRows(Sequence[Measurement]):
             return self.rows
         return self.rows if _no_record(self.rows) else folded(as_columns(self.rows))
 
-    def frame(self) -> DataFrame:
+    def frame(self, over: _Over = "rows") -> DataFrame:
         """The rows as a pandas DataFrame, see docs/logs.md. Raises MissingLibrary.
 
         A line per row, in their order: ``frame().iloc[3]`` is ``rows[3]``. Several launches measure
         in random order; ``frame().sort_values(["algorithm", "size"], kind="stable")`` sorts.
+        ``over="launches"`` gives the lines of the table that ``print(rows)`` shows, with the rows
+        of several launches of a command as one: ``time_s`` is the geometric mean of their medians,
+        ``low_s`` and ``high_s`` are its 95 % interval, and ``launches`` is their number, in place
+        of ``launch``.
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
         bytes), NaN where no data is moved, as of a barrier. The columns of a result table come
         first and last, where pandas prints them.
@@ -223,17 +229,23 @@ class MeasuredRows(Sequence[Measurement]):
         ``attrs["units"]`` maps columns to units; ``attrs["disturbance"]`` says what other programs
         did in these launches, and is empty if they did little.
         """
-        table = frame(self.rows)
-        table["launch"] = Coded.of(launch_name(row.run) for row in self.rows).codes.tolist()
-        arrivals = [_value(row, "arrival") for row in self.rows]
+        if over not in get_args(_Over):
+            raise Unsupported(f"frame: over is rows or launches, not {over!r}")
+        rows = self.rows if over == "rows" else over_launches(self._together)
+        table = frame(rows)
+        if over == "rows":
+            table["launch"] = Coded.of(launch_name(row.run) for row in rows).codes.tolist()
+        else:
+            table["launches"] = [len(row.launches_s) or 1 for row in rows]
+        arrivals = [_value(row, "arrival") for row in rows]
         if any(arrivals):
             table["arrival"] = arrivals
-        if any(row.step is not None for row in self.rows):
-            for name, values in _step_columns(self.rows).items():
+        if any(row.step is not None for row in rows):
+            for name, values in _step_columns(rows).items():
                 table[name] = values
-        empty = [row.size == 0 for row in self.rows]
+        empty = [row.size == 0 for row in rows]
         table.loc[empty, "algbw_bytes_per_s"] = nan
-        table.loc[[row.bus_factor == 0 for row in self.rows], "busbw_bytes_per_s"] = nan
+        table.loc[[row.bus_factor == 0 for row in rows], "busbw_bytes_per_s"] = nan
         with_units(table)
         between = (name for name in table if name not in _FIRST + _LAST)
         ordered: DataFrame = table[[*_FIRST, *between, *_LAST]]

@@ -8,8 +8,8 @@ from functools import cache
 
 _OPTIONS = r"(?:\s+--?[A-Za-z][\w-]*(?:\s+(?!-)[^\s;),]+(?:,[^\s;),]+)*)?)+"
 _CALLS = re.compile(rf"\bbusbar\s+([a-z]+)({_OPTIONS})")
-# A command keeps its options; it ends where its clause does.
-_COMMANDS = re.compile(r"(\b(?:busbar(?:\s|\.[a-z]+\()|mpirun\s|python3? )[^;]*)")
+# A command keeps its options; it ends where its clause or line does.
+_COMMANDS = re.compile(r"(\b(?:busbar(?:\s|\.[a-z]+\()|mpirun\s|python3? )[^;\n]*)")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z]")
 _WITH_VALUE = re.compile(r"(?<![\w-])(--[a-z][\w-]*) ([a-z]+|[0-9][\w.]*)(?![\w.])")

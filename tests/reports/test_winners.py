@@ -384,6 +384,17 @@ def test_an_algorithm_without_a_row_is_named() -> None:
     assert without_rows(every[:2]) == []
 
 
+def test_a_setting_of_several_launches_is_not_of_one_because_rows_are_short() -> None:
+    """Rule: a run of several launches is never too disturbed, whichever rows tell of others."""
+
+    def launch(number: int, seconds: float, others: float) -> list[Measurement]:
+        known = {"environment": {"number": number}, "noise": Noise(others=(others,))}
+        return _rows(*(_result(name, 2, 1024, [seconds] * 9, **known) for name in ("ring", "ps")))
+
+    assert mostly_disturbed(launch(1, 0.1, 0.9))
+    assert not mostly_disturbed([*launch(1, 0.1, 0.9), *launch(2, 1e-5, 0.0)])
+
+
 def test_a_mean_over_many_iterations_lasted_as_long_as_they_did() -> None:
     """Rule: a row whose one time is the mean of 35 updates is not as short as that time."""
     short = replace(_rows(_result("ring", 2, 1024, [0.03]))[0], timing="loop", iterations=1)

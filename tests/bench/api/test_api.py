@@ -19,6 +19,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -61,7 +62,8 @@ from reports.exports.formats import CsvLines
 from reports.readers.own_exports import to_parquet
 from reports.records.measurement import Noise, Window
 from tests.conftest import REPO, Mpi, Run, collectives_cli
-from tests.reports.runs import allreduce, changed, flat, records, timed, to_jsonl
+from tests.reports.runs import allreduce, changed, flat, noisy, records, timed, to_jsonl
+from tests.reports.runs import rows as parsed
 from topology.placement.pick import Objective
 
 LOG = """\
@@ -1037,6 +1039,21 @@ def test_arrival_patterns_stay_apart() -> None:
     assert len({(one.across, one.root, one.algorithm) for one in compared}) == len(compared) == 8
     over = [allreduce("ring", 2, 1 << 20, [1e-3] * 9, transport=name) for name in ("shm", "mpi")]
     assert "<th>ring shm</th><th>ring mpi</th>" in MeasuredRows(flat(over))._repr_html_()
+
+
+def test_a_frame_over_launches_has_the_lines_of_the_table() -> None:
+    """Rule: frame(over="launches") has a line for each line that print(rows) shows."""
+    facts = ({"launch": {"number": n, "of": 3, "seed": 1}} for n in (1, 2, 3))
+    rows = MeasuredRows(r for n, one in enumerate(facts) for r in parsed(noisy(n, **one)))
+    table = rows.frame(over="launches")
+    assert len(rows.frame()) == 3 * len(table) == 18 and list(table["launches"]) == [3] * 6
+    for _, line in table.iterrows():
+        same = [r for r in rows if (r.algorithm, r.size) == (line["algorithm"], line["size"])]
+        assert line["time_s"] == pytest.approx(geometric_mean(r.time_s or 0 for r in same))
+        assert line["low_s"] < line["time_s"] < line["high_s"]
+    assert "launch" not in table and len(rows[:6].frame(over="launches")) == 6
+    with pytest.raises(Unsupported, match="over is rows or launches, not 'all'"):
+        rows.frame(over="all")  # type: ignore[arg-type]
 
 
 def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) -> None:
