@@ -37,9 +37,10 @@ Rows = MeasuredRows | str | Path | Iterable[Measurement | MeasuredRows | str | P
 class ComparedRow:
     """A row that both sides measured, from `busbar.compare`.
 
-    ``verdict``: of NEW, ``faster``, ``slower``, ``indistinguishable``; ``cannot tell`` if no
-    difference was found and a side has one launch, or the interval reaches a factor of 2 or
-    excludes no change (``p`` is corrected, and the interval is not);
+    ``verdict``: of NEW, ``faster``, ``slower``, ``indistinguishable``; ``cannot tell`` if a side
+    is one launch beside other programs with much of the cores; or if no difference was found, and
+    a side has one launch, or the interval reaches a factor of 2 or excludes no change (``p`` is
+    corrected, and the interval is not);
     ``untested`` for single figures. ``metric``: what ``base`` and ``new`` are, such as ``time`` or
     ``busbw`` (NaN for a time of 0); ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over
     base; ``change_low``, ``change_high``: its 95 % interval. ``p``: corrected for the number of

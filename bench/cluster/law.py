@@ -59,8 +59,9 @@ from collectives.predict.named import machine_from_ports
 from collectives.predict.simulation import NetworkPredictor
 from collectives.schedule import catalogue
 from reports.analysis.cautions import long_enough, ran_beside
+from reports.analysis.disturbance import is_disturbed, tells_others
 from reports.analysis.textbook import ALGORITHMS, grown
-from reports.analysis.winners import is_disturbed, ratio_bounds, tells_others
+from reports.analysis.winners import ratio_bounds
 from reports.readers.reading import read
 from reports.records.measurement import LIBRARY
 from topology.model.measured import matrix

@@ -27,7 +27,7 @@ from collectives.schedule import catalogue
 from collectives.schedule.dtypes import dtype
 from reports.analysis.cautions import disturbed
 from reports.analysis.compare import samples
-from reports.analysis.winners import mostly_disturbed
+from reports.analysis.disturbance import mostly_disturbed
 from reports.readers.reading import once, read
 from reports.records.measurement import LIBRARY, Measurement, grouped
 from reports.records.table import KEYS

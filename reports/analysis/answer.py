@@ -18,6 +18,7 @@ from busbar.units import (
     is_open,
 )
 from reports.analysis.compare import CANNOT_TELL
+from reports.analysis.disturbance import mostly_disturbed
 from reports.analysis.steps import fastest_samples
 from reports.analysis.textbook import VOLUMES, nodes_of, shared_clause
 from reports.analysis.winners import (
@@ -27,7 +28,6 @@ from reports.analysis.winners import (
     Stretch,
     Winner,
     at_each_size,
-    mostly_disturbed,
     stretches,
     time_ratio,
     winners,

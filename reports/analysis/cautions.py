@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from busbar.counters import MUCH, SHORTEST_S, taken
 from busbar.units import agreeing, format_count, format_part, format_size
-from reports.analysis.winners import LAUNCHES, is_disturbed, mostly_disturbed, tells_others
+from reports.analysis.disturbance import is_disturbed, mostly_disturbed, tells_others
+from reports.analysis.winners import LAUNCHES
 from reports.records.cores import crowding, marked
 from reports.records.measurement import Measurement, is_emulated, launch_of
 from reports.records.metrics import TESTS, named

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from busbar.arguments import unknown
 from busbar.errors import ReportError
 from busbar.units import agreeing, format_count, format_part
+from reports.analysis.disturbance import mostly_disturbed, moved_by_others
 from reports.records.cores import crowding
 from reports.records.measurement import LIBRARY, Measurement, flat, grouped, level_of
 from reports.records.metrics import Metric, metric_of, setting
@@ -66,6 +67,8 @@ class Joined:
     wrong: int = 0
     #: True if all launches of one side are known to have started before those of the other.
     in_sequence: bool = False
+    #: True if a side is one launch, which other programs may have moved (`moved_by_others`).
+    moved: bool = False
 
     @property
     def algorithm(self) -> str:
@@ -120,10 +123,10 @@ class Comparison:
     ``p`` is corrected for the number of rows.
 
     ``word``: one of `Word`. ``untested``: a side has single figures only; then ``low``, ``high``,
-    ``p`` and ``effect`` are None. ``cannot tell``: no difference was found, and a side has one
-    launch, or the interval reaches a factor of 2 either way, or the row is `apart`. With one launch
-    per side ``p`` is None, and ``low`` and ``high`` come from the iterations of these launches
-    alone.
+    ``p`` and ``effect`` are None. ``cannot tell``: the row was `Joined.moved`; or no difference was
+    found, and a side has one launch, or the interval reaches a factor of 2 either way, or the row
+    is `apart`. With one launch per side ``p`` is None, and ``low`` and ``high`` come from the
+    iterations of these launches alone.
     """
 
     row: Joined
@@ -187,11 +190,13 @@ class Comparison:
         """True if NEW is slower, or was not measured often enough to tell and looks slower.
 
         A single figure a side looks as it is; one launch a side looks slower if its interval is
-        above 1, a few launches if they are `apart`. With more launches the test decides.
+        above 1, a few launches or a `Joined.moved` one if they are `apart`. Of more launches the
+        test decides.
         """
         if self.word == CANNOT_TELL:
             one_launch_a_side = self.p is None and self.low is not None and self.low > 1
-            return one_launch_a_side or (self.few and self.apart and self.ratio > 1)
+            untested = self.few or self.row.moved
+            return one_launch_a_side or (untested and self.apart and self.ratio > 1)
         return self.word in ("slower", UNTESTED)
 
     @property
@@ -277,6 +282,11 @@ def _in_sequence(base: Sequence[Measurement], new: Sequence[Measurement]) -> boo
     return all(map(all, sides)) and (max(sides[0]) < min(sides[1]) or max(sides[1]) < min(sides[0]))
 
 
+def _moved(rows: Sequence[Measurement], unknown: bool) -> bool:
+    """True if one launch measured the rows, and other programs may have moved its times."""
+    return len({id(r.run) for r in rows}) == 1 and moved_by_others(rows, unknown)
+
+
 def join(
     base: Sequence[Measurement], new: Sequence[Measurement], ignore: Sequence[Ignored] = ()
 ) -> tuple[list[Joined], list[Measurement], list[Measurement]]:
@@ -286,6 +296,7 @@ def join(
     ``ignore``: settings that may differ.
     """
     left, right = by_key(base, ignore), by_key(new, ignore)
+    moved = [mostly_disturbed(side) for side in (base, new)]
     keys = {key: key for key in left if key in right}
     keys |= _with_library(left, right, keys)
     both = [
@@ -298,6 +309,7 @@ def join(
             within_launches(left[key], right[other]),
             sum(r.wrong or 0 for r in right[other]),
             _in_sequence(left[key], right[other]),
+            _moved(left[key], moved[0]) or _moved(right[other], moved[1]),
         )
         for key, other in keys.items()
     ]
@@ -451,7 +463,8 @@ def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
     wide = bounds[0] < 1 / _FACTOR or bounds[1] > _FACTOR
     result = Comparison(j, ratio, *bounds, p, cliffs_delta(j.base_times, j.new_times), word)
     differs = result.apart and not 1 / (1 + noise) <= ratio <= 1 + noise
-    if word == "indistinguishable" and (wide or 1 in map(len, j.sides) or differs):
+    untold = word == "indistinguishable" and (wide or 1 in map(len, j.sides) or differs)
+    if untold or j.moved:
         return dataclasses.replace(result, word=CANNOT_TELL)
     return result
 

@@ -191,16 +191,14 @@ def _unspoken(
                 meant = next((one for one in elsewhere if any(map(one.fits, rows))), None)
                 if meant is not None and selector.comparison == "==":
                     there += f"; did you mean {meant.name}={'|'.join(meant.names)}?"
-                return [f"no row is spoken of by {rule.text!r}: none has {selector.text} ({there})"]
-        return [f"no row is spoken of by {rule.text!r}: none has all of that"]
+                return [f"no row matches {rule.text!r}: none has {selector.text} ({there})"]
+        return [f"no row matches {rule.text!r}: none has all of that"]
     parts = []
     for selector in rule.selectors:
         if selector.comparison == "==" and len(selector.names) > 1:
             single = (replace(selector, names=(name,)) for name in selector.names)
             lost = [one.names[0] for one in single if not any(map(one.fits, mine))]
-            parts += [
-                f"no row with {selector.name}={n} is spoken of by {rule.text!r}" for n in lost
-            ]
+            parts += [f"no row with {selector.name}={n} matches {rule.text!r}" for n in lost]
     return parts
 
 

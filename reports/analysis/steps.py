@@ -9,7 +9,7 @@ from statistics import median
 from busbar.counters import taken
 from busbar.statistics import interval, mean_interval
 from busbar.units import format_count, format_digits, format_seconds
-from reports.analysis.winners import mostly_disturbed, moved_by_others
+from reports.analysis.disturbance import mostly_disturbed, moved_by_others
 from reports.records.measurement import Measurement, grouped
 from reports.records.steps import LossCurve, Step
 from reports.statistics.quantities import center

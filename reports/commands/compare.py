@@ -247,11 +247,15 @@ def _failed(
     if slow:
         untold = sum(c.word == "cannot tell" for c in slow)
         launches = "one launch a side" if all(c.p is None for c in slow) else "so few launches"
+        if any(c.row.moved for c in slow):
+            launches = "one launch beside other programs"
         but = f"; {launches} cannot tell {untold} of them from chance" if untold else ""
         lines.append(f"FAILED: {_slower(len(slow), fail)}{but}")
-    # Where a side has one launch, rows are judged by the intervals of iterations.
+    # Rows of one launch are judged by the intervals of iterations, unless all of them moved.
     unjudged = [
-        c for c in comparisons if c.word == "cannot tell" and min(map(len, c.row.sides)) > 1
+        c
+        for c in comparisons
+        if c.word == "cannot tell" and (c.row.moved or min(map(len, c.row.sides)) > 1)
     ]
     if comparisons and not slow and len(unjudged) == len(comparisons):
         lines.append(f"FAILED: none of {format_count(len(comparisons), 'row')} could be judged")

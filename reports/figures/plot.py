@@ -31,8 +31,8 @@ from busbar.errors import ReportError
 from busbar.files import encode_figure
 from busbar.units import format_seconds, format_size, is_open
 from reports.analysis.cautions import ABOVE_IN_SHORT, disturbed, share_of_limit, why_above
+from reports.analysis.disturbance import mostly_disturbed
 from reports.analysis.machine import MachinePart, shown
-from reports.analysis.winners import mostly_disturbed
 from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped

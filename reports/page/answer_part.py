@@ -18,13 +18,13 @@ from reports.analysis.answer import (
     unsure,
 )
 from reports.analysis.cautions import too_disturbed, use_of
+from reports.analysis.disturbance import mostly_disturbed
 from reports.analysis.steps import fastest_samples
 from reports.analysis.winners import (
     Cells,
     Stretch,
     Winner,
     decided,
-    mostly_disturbed,
     winners,
 )
 from reports.figures.series import Look, algorithm_of, looks

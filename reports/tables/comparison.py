@@ -127,6 +127,9 @@ def _why_untold(c: Comparison, tested: int) -> str:
     """Why no verdict on a row is possible, one of ``tested`` rows."""
     fewest, most = sorted(map(len, c.row.sides))
     if fewest == 1:
+        if most > 1 and c.row.moved:
+            side = "BASE" if len(c.row.base_runs) == 1 else "NEW"
+            return f"one launch of {side} ran beside other programs"
         return "one launch a side" if most == 1 else "one launch on a side"
     if not c.apart:
         return "the interval reaches a factor of 2"

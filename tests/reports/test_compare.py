@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from busbar.errors import ReportError
 from reports.analysis.compare import Comparison, compare, differences, join
 from reports.readers.reading import parse as read_text
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, Noise
 from reports.tables.comparison import clocks, remedy, resolution
 from tests.command import reports_main as main
 from tests.reports.runs import allreduce, changed, cli, launches, noisy, records, rows, saved
@@ -337,6 +337,44 @@ def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
         assert re.search(
             r"busbar allreduce --ranks \d+ -A ring\S* (-b|--sizes) .* --launches 5", out
         )
+
+
+@pytest.mark.parametrize("one_side", ["BASE", "NEW"])
+@pytest.mark.parametrize("others", [0.77, 0.0])
+def test_one_launch_beside_other_programs_gives_no_verdict(
+    runs: Path, one_side: str, others: float
+) -> None:
+    """Rule: the scatter of several launches is no scatter of one that other programs moved.
+
+    Its rows have no verdict, however far from the others; the last line says why. A gate fails, and
+    says that it cannot tell or could judge nothing. Of a quiet launch there is a verdict.
+    """
+    noise = Noise(others=(others,))
+    moved = [changed(r, noise=noise) for r in noisy(70, slow=50, sizes=(2**20, 2**26))]
+    alone = [saved(runs / "alone.jsonl", [r for r in moved if r.every[0].algorithm == "ring"])]
+    five = [saved(runs / f"one-{n}.jsonl", noisy(71 + n)) for n in range(5)]
+    base, new = (alone, five) if one_side == "BASE" else (five, alone)
+    words = ["compare", *base, "--", *new]
+    last = cli(*words).out.splitlines()[-1]
+    gate = " ".join(
+        cli(
+            *words,
+            "--fail-slower",
+            "5%",
+            "--allow-missing",
+            status=int(bool(others) or new is alone),
+        ).out.split()
+    )
+    if not others:
+        assert last.endswith(f"2 {'faster' if one_side == 'BASE' else 'slower'}")
+        return
+    reason = f"one launch of {one_side} ran beside other programs"
+    assert last == f"NEW against BASE: 2 cannot tell: {reason}"
+    if one_side == "BASE":
+        assert gate.endswith("FAILED: none of 2 rows could be judged")
+    else:
+        said = "one launch beside other programs cannot tell 2 of them from chance"
+        assert gate.endswith(f"FAILED: 2 rows are slower by more than 5%; {said}")
 
 
 def test_a_verdict_on_sides_that_followed_each_other_says_so(tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ from reports.analysis.answer import (
     without_rows,
 )
 from reports.analysis.cautions import causes, command_of, disturbance, limiting, too_disturbed
+from reports.analysis.disturbance import mostly_disturbed, tells_others
 from reports.analysis.launches import over_launches
-from reports.analysis.winners import decided, mostly_disturbed, stretches, tells_others, winners
+from reports.analysis.winners import decided, stretches, winners
 from reports.page.answer_part import answer_part, lead
 from reports.records.measurement import Measurement, Noise, Placements, Record
 from reports.records.steps import Step
