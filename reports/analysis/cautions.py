@@ -150,7 +150,7 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     command = _again(timed)
-    how = f":\n{command}" if command else " while nothing else runs"
+    how = f":\n{command}" if command else _WAIT
     return (
         f"too disturbed to {use_of(timed)}: {taken(max(shares))} in {len(shares)} of"
         f" {_long_enough(timed)}, which may have moved all iterations of a row, so the"
@@ -159,6 +159,8 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
 
 
 _TO_COMPARE = "compare algorithms"
+# The remedy where no command can be given, as of emulated hosts.
+_WAIT = " (try --wait-quiet 10m)"
 
 
 def _again(timed: Sequence[Measurement]) -> str:
@@ -273,7 +275,7 @@ def _programs(timed: Sequence[Measurement]) -> str:
     if not shares:
         return ""
     of = _long_enough(timed)
-    return f"{taken(max(shares))} in {len(shares)} of {of} (try --wait-quiet 10m)"
+    return f"{taken(max(shares))} in {len(shares)} of {of}{_WAIT}"
 
 
 def in_brief(rows: Sequence[Measurement]) -> list[str]:
