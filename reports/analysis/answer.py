@@ -338,7 +338,7 @@ def _port_sentence(
     size = max(sizes)
     sides = [[r for r in side if r.size == size] for side in (servers, rings)]
     law = _by_the_bytes(ring, sides[0], sides[1], unknown, f" at {format_size(size)} on {where}")
-    if not law.shared or (law.agrees and not law.on_one_host):
+    if not law.shared:
         return [law.text]
     emulate = "; busbar cluster law emulates hosts with ports" * law.on_one_host
     return [f"{law.text}; {law.shared}{emulate}"]
@@ -347,12 +347,11 @@ def _port_sentence(
 class _ByTheBytes(NamedTuple):
     """How times of a parameter server and of a ring follow the bytes of their busiest ports.
 
-    ``text``: the sentence. ``agrees``: the ratio of the times is that of the bytes, by its
-    interval. ``less``: it surely is less. ``shared``: see `shared_clause`.
+    ``text``: the sentence. ``less``: the ratio of the times is less than that of the bytes, by its
+    interval. ``shared``: see `shared_clause`; empty between hosts if the two ratios agree.
     """
 
     text: str
-    agrees: bool
     less: bool
     shared: str
     on_one_host: bool
@@ -381,12 +380,13 @@ def _by_the_bytes(
     if any(r.ranks and r.ranks > nodes_of(r) > 1 for r in both):
         port += ", if each rank had its own,"
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
+    agree = first <= by_port <= last and not either
+    on_one_host = all(nodes_of(r) == 1 for r in both)
     return _ByTheBytes(
         f"{took}{at}; by the bytes through {port} it should be {by_port:.3g} times",
-        agrees=first <= by_port <= last and not either,
         less=last < by_port and not either,
-        shared=shared_clause(both),
-        on_one_host=all(nodes_of(r) == 1 for r in both),
+        shared="" if agree and not on_one_host else shared_clause(both),
+        on_one_host=on_one_host,
     )
 
 
