@@ -30,7 +30,7 @@ from bench.cluster.main import network_lines
 from bench.cluster.network import MOST_HOSTS, Network
 from bench.cluster.running import Cluster, watched
 from bench.launch.child import handled
-from bench.options.argument_types import at_least
+from bench.options import argument_types as types
 from bench.options.nccl_flags import only
 from busbar.arguments import Parser
 from busbar.commands import Command
@@ -207,12 +207,16 @@ class _Interrupted(Exception):
 
 
 class Sweep(NamedTuple):
-    """A measurement: algorithms by collective, sizes (by factors of 4), iterations of a row."""
+    """A measurement: algorithms by collective, sizes (by factors of 4), iterations of a row.
+
+    ``quiet_s``: how long each launch waits at most until other programs leave the cores.
+    """
 
     algorithms: Mapping[str, Sequence[str]]
     least: int
     most: int
     iterations: int
+    quiet_s: float | None = None
 
     @property
     def sizes(self) -> list[int]:
@@ -221,7 +225,10 @@ class Sweep(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One start of ranks: algorithms of a collective on the first hosts, at some sizes."""
+    """One start of ranks: algorithms of a collective on the first hosts, at some sizes.
+
+    ``quiet_s``: see `Sweep`.
+    """
 
     hosts: int
     collective: str
@@ -229,6 +236,7 @@ class Launch(NamedTuple):
     least: int
     most: int
     iterations: int
+    quiet_s: float | None = None
 
     def words(self, out: Path) -> list[str]:
         """The module that each rank runs, with its options."""
@@ -238,6 +246,7 @@ class Launch(NamedTuple):
         )
         options = ["-A", names, "-b", str(self.least), "-e", str(self.most), "-f", "4"]
         options += ["-n", str(self.iterations), "--placement", "out", "-T", _ROW_S]
+        options += [] if self.quiet_s is None else ["--wait-quiet", f"{self.quiet_s:.15g}"]
         return [f"bench.{self.collective}", *options, *_OVER_MPI, str(out)]
 
     def file(self) -> str:
@@ -256,8 +265,8 @@ def launches(
             for reason in filter(None, reasons.values()):
                 note(f"{hosts} hosts: left out: {reason}")
             if fitting := [name for name in algorithms if not reasons[name]]:
-                ends = sweep.least, sweep.most, sweep.iterations
-                planned.append(Launch(hosts, collective, fitting, *ends))
+                rest = sweep.least, sweep.most, sweep.iterations, sweep.quiet_s
+                planned.append(Launch(hosts, collective, fitting, *rest))
     return planned
 
 
@@ -344,7 +353,8 @@ def measure(
     sizes = sweep_sizes(launch.least, launch.most, factor=4.0, step=None)
     after = before + len(launch.algorithms) * len(sizes)
     every = ", ".join(launch.algorithms)
-    note(f"{progress}: {launch.hosts} hosts: {launch.collective}: {every}")
+    waits = ", once other programs leave the cores" * (launch.quiet_s is not None)
+    note(f"{progress}: {launch.hosts} hosts: {launch.collective}: {every}{waits}")
     points = rows(launch, launch.file())
     progress.reach(after)
     for size, disturbed in unsteady(points).items():
@@ -832,7 +842,12 @@ class LawCommand(NetworkOptions, Command):
     maxbytes: str | None = option(
         "-e --maxbytes SIZE  largest size, by factors of 4 (default: one)"
     )
-    iters: int = option("-n --iters N  iterations of a row", 6, at_least(1, "iterations"))
+    iters: int = option("-n --iters N  iterations of a row", 6, types.at_least(1, "iterations"))
+    wait_quiet: float | None = option(
+        "--wait-quiet SECONDS|10m  before each launch, wait until nothing else uses the cores, at"
+        " most this long",
+        parse=types.seconds,
+    )
     out: Path | None = option("--out DIR  keep the records and the measured map in DIR")
     show: bool = switch("--show  measure nothing; show the records in --out DIR")
     overwrite: bool = switch(
@@ -865,7 +880,8 @@ class LawCommand(NetworkOptions, Command):
         if self.show and self.out is None:
             raise Unsupported("--show needs --out DIR, the folder of the records to show")
         least, most = parse_size(self.minbytes), parse_size(self.maxbytes or self.minbytes)
-        sweep = Sweep(chosen(self.collective, self.algorithm), least, most, self.iters)
+        algorithms = chosen(self.collective, self.algorithm)
+        sweep = Sweep(algorithms, least, most, self.iters, self.wait_quiet)
         _ = sweep.sizes
         network = self.plan(max(counts))
         if self.dry_run:

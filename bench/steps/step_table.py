@@ -31,7 +31,6 @@ from reports.analysis.steps import (
     is_overlapped,
     lowest_loss,
     roles,
-    server_and_ring,
     share_text,
 )
 from reports.readers.codec import measurements
@@ -152,6 +151,8 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
 
 def closing_lines(rows: Sequence[Measurement]) -> list[str]:
     """The lines below all rows: what figures without a number mean, the fastest update, noise."""
+    from reports.analysis.answer import exchanges_alone  # slow to import
+
     known = [(row, one) for row in rows if (one := figures(row)) is not None]
     texts = [too_disturbed(rows), beyond_compute(one for _, one in known)]
     if any(one.hidden is not None and one.hidden.value < 0 for _, one in known):
@@ -173,7 +174,7 @@ def closing_lines(rows: Sequence[Measurement]) -> list[str]:
         if all(row.algorithm.startswith(LIBRARY) for row in bare):
             why = f"with {why}, but the library has no schedule to predict by"
         texts.append(f"predicted, ratio -: {why}")
-    texts += [fastest(rows), lowest_loss(rows), server_and_ring(rows), disturbance(rows)]
+    texts += [fastest(rows), lowest_loss(rows), exchanges_alone(rows), disturbance(rows)]
     width = min(_table().terminal, 100) - 2
     return [f"# {line}" for text in texts for line in wrap_line(text, width, 2)]
 

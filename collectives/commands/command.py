@@ -106,16 +106,19 @@ class ScheduleOptions(OptionGroup):
             raise Unsupported(f"root must be a rank, not {root!r}")
         return replace(options, root=root), name, parameters
 
-    def collective_of(self, command: str) -> str:
-        """The collective. Raises Unsupported without one, or if no collective has the algorithm."""
-        if self.collective is None:
-            name = parse(self.name)[0]
-            having = [one for one in collectives() if name in ("all", *algorithms(one))]
-            if not having and "+" not in name:
-                raise no_algorithm(name)
-            which = f": {', '.join(having)}" if having else ""
-            raise Unsupported(f"{command} {self.name}: give its --collective{which}")
-        return self.collective
+    def collective_of(self, name: str) -> str:
+        """The requested collective; else all-reduce if it has the algorithm, else the first one.
+
+        ``name``: of the algorithm, without parameters. Raises Unsupported if no collective has it.
+        """
+        if self.collective is not None:
+            return spec(self.collective).name
+        known = [each for each in collectives() if name in algorithms(each)]
+        if "+" in name or "allreduce" in known:
+            return "allreduce"
+        if not known:
+            raise no_algorithm(name)
+        return known[0]
 
     def _of_file(self) -> Self:
         layout = load_layout(path := Path(self.name))

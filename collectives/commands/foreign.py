@@ -22,7 +22,7 @@ from collectives.commands.command import (
 )
 from collectives.formats import own
 from collectives.formats.export import export
-from collectives.formats.load import build, is_file, prove_file
+from collectives.formats.load import build, prove_file
 from collectives.formats.msccl import MOST_GPUS, PROTOCOLS, parse, write
 from collectives.formats.proof import prove
 from collectives.formats.simulators import chakra, goal, turns
@@ -98,11 +98,9 @@ class ExportCommand(ScheduleOptions, Command):
 
     def run(self) -> int:
         """Write the files, or a single file to standard output."""
-        if not is_file(self.name):
-            self.collective_of("export")
         options, name, parameters = self.algorithm()
         nranks, root = parse_rank_count(options.ranks, MOST_GPUS), options.root
-        what = spec(options.collective or "")
+        what = spec(options.collective_of(name))
         most = _MOST_MOVES[options.format]
         about = estimate_moves(what.name, name, nranks)
         if about > most:

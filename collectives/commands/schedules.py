@@ -89,8 +89,9 @@ class ShowCommand(SchedulesOptions, Command):
         """Print the steps, or draw them."""
         from busbar.files import check_figure as checked
 
-        collective = self.collective_of("show") if self.name == "all" else ""
-        names = self.names(collective)
+        if self.name == "all" and self.collective is None:
+            raise Unsupported(f"show all: give its --collective: {', '.join(collectives())}")
+        names = self.names(self.collective or "")
         if self.svg is not None:
             checked(self.svg)
             if len(names) > 1:
@@ -119,7 +120,7 @@ class ShowCommand(SchedulesOptions, Command):
         from collectives.schedule.draw import describe_moves, draw_schedule
 
         options, name, parameters = self.algorithm()
-        collective = options.collective_of("show")
+        collective = options.collective_of(name)
         make = build if options.placed else draft
         nranks = parse_rank_count(options.ranks)
         schedule = make(collective, name, nranks, root=options.root, **parameters)

@@ -27,14 +27,13 @@ from busbar.units import (
 from collectives.commands.command import (
     PROSE,
     SchedulesOptions,
-    no_algorithm,
     ranks_of_grid,
     server_over_ring,
     show,
     sizes_between,
 )
 from collectives.formats.load import draft, is_file
-from collectives.schedule.catalogue import algorithms, collectives, spec
+from collectives.schedule.catalogue import spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -246,18 +245,6 @@ class _Rows:
         return f"links {ends[0]} GB/s, {ends[1]} us"
 
 
-def _collective(options: SimulateCommand, name: str) -> str:
-    """The requested collective; by default all-reduce, if it has the algorithm."""
-    if options.collective is not None:
-        return spec(options.collective).name
-    known = [each for each in collectives() if name in algorithms(each)]
-    if "+" in name or "allreduce" in known:
-        return "allreduce"
-    if not known:
-        raise no_algorithm(name)
-    return known[0]
-
-
 def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
     """Build the schedule, the machine and the simulation, none of which depends on the size."""
     from collectives.predict.interface import Operation
@@ -266,7 +253,7 @@ def _case(options: SimulateCommand, text: str, nranks: int | None) -> _Case:
     from collectives.predict.simulation import NetworkPredictor, check_effort
 
     own, name, parameters = replace(options, name=text).algorithm()
-    collective = _collective(own, name)
+    collective = own.collective_of(name)
     if is_file(text) and nranks not in (None, int(own.ranks)):
         raise Unsupported(f"{text}: it is for {own.ranks} ranks, not {nranks}")
     if nranks is None:

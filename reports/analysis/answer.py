@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
 from operator import attrgetter
-from statistics import geometric_mean
-from typing import Literal
+from statistics import geometric_mean, median
+from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from busbar.units import (
     format_count,
@@ -44,6 +46,8 @@ _ALONE = (
 )
 _NEAR = 1.1  # ratios that differ by less are near to each other
 _NAMED = 3  # sizes, or algorithms, that a line names one by one
+# An exchange that takes a smaller share of a step hardly changes the step.
+_SMALL = 0.1
 _WIDE = 16.0  # ratio of ends: see `_is_wide`
 HEADS = ("sizes", "algorithm", "first, last", "next takes (95 %)", "library takes")
 
@@ -344,28 +348,96 @@ def _port_sentence(
         return []
     size = max(sizes)
     sides = [[r for r in side if r.size == size] for side in (servers, rings)]
-    ratio, low, high = time_ratio(sides[0], sides[1], unknown)
+    law = _by_the_bytes(ring, sides[0], sides[1], unknown, f" at {format_size(size)} on {where}")
+    if not law.shared:
+        return [law.text]
+    emulate = "; busbar cluster law emulates hosts with ports" * law.on_one_host
+    return [f"{law.text}; {law.shared}{emulate}"]
+
+
+class _ByTheBytes(NamedTuple):
+    """How times of a parameter server and of a ring follow the bytes of their busiest ports.
+
+    ``text``: the sentence. ``less``: the ratio of the times is less than that of the bytes, by its
+    interval. ``shared``: see `shared_clause`; empty between hosts if the two ratios agree.
+    """
+
+    text: str
+    less: bool
+    shared: str
+    on_one_host: bool
+
+
+def _by_the_bytes(
+    ring: str, servers: Sequence[Measurement], rings: Sequence[Measurement], unknown: bool, at: str
+) -> _ByTheBytes:
+    """How many times as long ``servers`` took as ``rings``, or that nobody can tell, and the law.
+
+    ``at``: where, as the words behind it. ``unknown``: see `time_ratio`.
+    """
+    ratio, low, high = time_ratio(servers, rings, unknown)
     ranks = servers[0].ranks or 0
     by_port = VOLUMES["ps"](ranks) / VOLUMES[ring](ranks)
     interval = "" if low is None or high is None else f" ({_interval(low, high)})"
     if low is not None and high is not None and low < 1 < high:
         interval = f"{interval[:-1]}: perhaps no {'longer' if ratio > 1 else 'shorter'})"
-    if low is not None and high is not None and _may_be_either(low, high):
+    either = low is not None and high is not None and _may_be_either(low, high)
+    if either:
         took = f"{CANNOT_TELL} whether ps takes longer than {ring}"
     else:
         took = f"ps took {_factor(ratio)} times as long as {ring}{interval}"
-    on = f"at {format_size(size)} on {where}"
+    both = (*servers, *rings)
     port = "the busiest port"
-    if any(r.ranks and r.ranks > nodes_of(r) > 1 for r in (*sides[0], *sides[1])):
+    if any(r.ranks and r.ranks > nodes_of(r) > 1 for r in both):
         port += ", if each rank had its own,"
-    text = f"{took} {on}; by the bytes through {port} it should be {by_port:.3g} times"
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
-    agree = first <= by_port <= last and not took.startswith(CANNOT_TELL)
-    shared = shared_clause([*sides[0], *sides[1]])
-    on_one_host = all(nodes_of(r) == 1 for side in sides for r in side)
-    if not shared or (agree and not on_one_host):
-        return [text]
-    return [f"{text}; {shared}" + "; busbar cluster law emulates hosts with ports" * on_one_host]
+    agree = first <= by_port <= last and not either
+    on_one_host = all(nodes_of(r) == 1 for r in both)
+    return _ByTheBytes(
+        f"{took}{at}; by the bytes through {port} it should be {by_port:.3g} times",
+        less=last < by_port and not either,
+        shared="" if agree and not on_one_host else shared_clause(both),
+        on_one_host=on_one_host,
+    )
+
+
+def exchanges_alone(rows: Sequence[Measurement]) -> str:
+    """How the exchanges of ``ps`` and ``ring`` in training steps compare, measured alone.
+
+    The sentence of `server_and_ring` on their times, why these may not follow the bytes, and
+    whether they matter beside a step. Of the first fusion that has both; empty if there is none,
+    or the exchange was not measured.
+    """
+    pairs: dict[str, dict[str, Measurement]] = {}
+    for row in rows:
+        if (step := row.step) is not None and step.update in ("ps", "ring") and step.exchange_s:
+            pairs.setdefault(step.fusion, {})[step.update] = row
+    both = next((pair for pair in pairs.values() if len(pair) == 2), {})
+    alone = {name: _exchange_of(row) for name, row in both.items()}
+    steps = {name: row.time_s for name, row in both.items()}
+    if not both or not all((*steps.values(), *(row.time_s for row in alone.values()))):
+        return ""
+    ranks = both["ps"].ranks or 0
+    if ranks < 2:
+        return ""
+    law = _by_the_bytes("ring", [alone["ps"]], [alone["ring"]], mostly_disturbed(rows), "")
+    buckets = max((row.step.buckets or 0 for row in both.values() if row.step), default=0)
+    texts = [f"exchanges alone: {law.text}", law.shared]
+    if law.less and buckets > 1 and not law.on_one_host:
+        texts.append("buckets overlap at the server; --fusion all sends one")
+    if law.on_one_host:
+        emulate = f"busbar cluster --hosts {ranks} -- busbar step --transport mpi …"
+        texts.append(f"hosts with ports: {emulate}")
+    share = max((alone[name].time_s or 0) / (time or 1) for name, time in steps.items())
+    if share < _SMALL:
+        texts.append(f"the exchange is at most {100 * share:.2g} % of a step: compute decides")
+    return "; ".join(filter(None, texts))
+
+
+def _exchange_of(row: Measurement) -> Measurement:
+    """A row of steps with the times of its exchange alone instead of those of its steps."""
+    times = row.step.exchange_s if row.step is not None else ()
+    return replace(row, times_s=times, time_s=median(times), timing="each")
 
 
 def _sizes(one: Stretch) -> str:

@@ -151,7 +151,7 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     command = _again(timed)
-    how = f":\n{command}" if command else " while nothing else runs"
+    how = f":\n{command}" if command else _WAIT
     if command and _over_launches_instead(timed):
         how += f"\nif they stay: --launches {LAUNCHES} instead, whose intervals cover them"
     return (
@@ -162,6 +162,8 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
 
 
 _TO_COMPARE = "compare algorithms"
+# The remedy where no command can be given, as of emulated hosts.
+_WAIT = " (try --wait-quiet 10m)"
 
 
 def _again(timed: Sequence[Measurement]) -> str:
@@ -283,7 +285,7 @@ def _programs(timed: Sequence[Measurement]) -> str:
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r)]
     if not shares:
         return ""
-    remedy = "" if _waited(timed) else " (try --wait-quiet 10m)"
+    remedy = "" if _waited(timed) else _WAIT
     return f"{taken(max(shares))} in {len(shares)} of {_long_enough(timed)}{remedy}"
 
 

@@ -38,10 +38,12 @@ def mostly_disturbed(rows: Sequence[Measurement]) -> bool:
 
     Intervals over several launches cover what other programs did; of training steps there is none.
     """
-    timed = [r for r in rows if r.time_s is not None and tells_others(r)]
-    if 2 * sum(is_disturbed(r, MUCH) for r in timed) <= len(timed):
+    timed = [r for r in rows if r.time_s is not None]
+    telling = sum(map(tells_others, timed))
+    if 2 * sum(is_disturbed(r, MUCH) for r in timed if tells_others(r)) <= telling:
         return False
-    return 2 * sum(is_disturbed(r, MUCH) for r in _of_one_launch(timed)) > len(timed)
+    alone = _of_one_launch(timed)  # also of rows in other launches that are too short to tell
+    return 2 * sum(is_disturbed(r, MUCH) for r in alone if tells_others(r)) > telling
 
 
 def _of_one_launch(rows: Sequence[Measurement]) -> list[Measurement]:

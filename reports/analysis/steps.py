@@ -15,9 +15,6 @@ from reports.records.steps import LossCurve, Step
 from reports.statistics.quantities import center
 from reports.statistics.uncertain import Uncertain, mean_of, median_of
 
-# An exchange that takes a smaller share of a step hardly changes the step.
-_SMALL = 0.1
-
 # How figures are shown that only noise explains, and the share from which one is.
 _NEGATIVE, _EXCESS, _WHOLE = "< 0", ">100%", 1.005
 
@@ -173,41 +170,6 @@ def fastest(rows: Sequence[Measurement]) -> str:
     else:
         return f"{name} takes the least time: {took}; {other} takes {times}"
     return f"cannot tell whether {name} or {other} takes less time: {name} took {took}{why}"
-
-
-def server_and_ring(rows: Sequence[Measurement]) -> str:
-    """How long the exchanges of ``ps`` and ``ring`` take alone, by the law, and why it may differ.
-
-    Of the first fusion that has both; empty if there is none, or the exchange was not measured.
-    """
-    from reports.analysis.textbook import VOLUMES, nodes_of, shared_clause  # slow to import
-
-    pairs: dict[str, dict[str, Measurement]] = {}
-    for row in rows:
-        if (step := row.step) is not None and step.update in ("ps", "ring") and step.exchange_s:
-            pairs.setdefault(step.fusion, {})[step.update] = row
-    both = next((pair for pair in pairs.values() if len(pair) == 2), {})
-    known = {name: figures(row) for name, row in both.items()}
-    alone = {name: median_of(row.step.exchange_s) for name, row in both.items() if row.step}
-    ranks = max((row.ranks or 0 for row in both.values()), default=0)
-    if ranks < 2 or not all(known.values()) or not all(one.value > 0 for one in alone.values()):
-        return ""
-    ratio = alone["ps"].over(alone["ring"])
-    text = f"alone, the exchange of ps takes {ratio.value:.3g} times as long as that of ring"
-    if ratio.ends is not None:
-        text += f" ({' to '.join(f'{end:.3g}' for end in ratio.ends)})"
-    by_port = VOLUMES["ps"](ranks) / VOLUMES["ring"](ranks)
-    text += f", by the bytes through the busiest port {by_port:.3g} times"
-    if shared := shared_clause(list(both.values())):
-        text += f"; {shared}"
-    if all(nodes_of(row) == 1 for row in both.values()):
-        text += (
-            f"; hosts with ports: busbar cluster --hosts {ranks} -- busbar step --transport mpi …"
-        )
-    share = max(alone[name].value / one.step.value for name, one in known.items() if one)
-    if share < _SMALL:
-        text += f"; the exchange is at most {100 * share:.2g} % of a step: compute decides"
-    return text
 
 
 def share_text(value: float) -> str:

@@ -37,6 +37,7 @@ from bench.cluster.law import (
 from bench.cluster.network import Network
 from bench.cluster.running import Cluster
 from bench.launch import child
+from bench.options.options import parse
 from busbar.errors import ReportError, StoreError, Unsupported
 from busbar.terminal import open_console
 from reports.readers.reading import read
@@ -397,6 +398,22 @@ def test_a_dry_run_prints_network_launches_and_estimate(
     assert "# 3 hosts: left out: doubling needs a power of two" in "\n".join(out)
     assert out[-1].startswith("# 6 rows in 2 launches: about ")
     assert not [*tmp_path.iterdir()]
+
+
+def test_each_launch_of_a_law_waits_until_the_cores_are_quiet(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: --wait-quiet is an option of each launch's ranks, in seconds; without, none waits."""
+    monkeypatch.setattr(law, "launching", lambda words, ranks: ["mpirun", str(ranks), *words])
+    for words, waits in ((["--wait-quiet", "10m"], ["600", "600"]), ([], [])):
+        assert _law(["--hosts", "2,3", "-A", "ring", "--dry-run", *words]) == 0
+        starts = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+        ranks = [start for start in starts if "bench.allreduce" in start]
+        assert len(ranks) == 2
+        assert [s[s.index("--wait-quiet") + 1] for s in ranks if "--wait-quiet" in s] == waits
+        for start in ranks:
+            argv = start[start.index("bench.allreduce") + 1 :]
+            assert parse(argv, "allreduce").wait_quiet == (600 if words else None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

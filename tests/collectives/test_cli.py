@@ -41,6 +41,22 @@ def test_show_is_the_schedule() -> None:
     assert status == 0 and "10→11 0" in out
 
 
+@pytest.mark.parametrize(
+    ("name", "collective"),
+    [("ps", "allreduce"), ("halving+ring", "allreduce"), ("chain", "broadcast")],
+)
+def test_a_schedule_has_the_collective_that_is_simulated(name: str, collective: str) -> None:
+    """Rule: without -c, show and export take the collective that simulate takes: all-reduce, or
+    the first that has the algorithm.
+    """  # noqa: D205
+    shown = collectives_cli(f"show {name} -n 4")[1]
+    assert shown.lstrip().startswith(f"{collective} {name} on 4 ranks"), shown
+    assert shown == collectives_cli(f"show {name} -n 4 -c {collective}")[1]
+    exported = collectives_cli(f"export {name} -n 4")
+    assert exported == collectives_cli(f"export {name} -n 4 -c {collective}") and exported[0] == 0
+    assert collective in collectives_cli(f"simulate {name} --machine ring:4")[1]
+
+
 @pytest.mark.parametrize("width", [40, 50, 60, 70, 80, 100])
 def test_a_schedule_that_has_no_room_is_listed(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: heads and moves of a schedule are never broken; without room moves are listed."""
@@ -119,7 +135,6 @@ def test_cost_has_bounds_beside() -> None:
 #: Command lines that are refused, and what is said of them; names and values: `test_catalogue`.
 REFUSED = (
     ("paint", "paint"),
-    ("show ring", "give its --collective"),
     ("show ring -c allreduce -n 0", "0"),
     ("show ring -c allreduce -n 2-4", "one rank count"),
     ("show ring -c allreduce -n 2²", "2²"),
@@ -166,7 +181,7 @@ REFUSED = (
     ("simulate ring -c allreduce --machine fatree:4x4", "did you mean fattree?"),
     ("simulate ring -c allreduce --machine ful:8", "did you mean full?"),
     ("simulate ring --machine ring:8 --sweep x", "invalid choice"),
-    ("export ring", "give its --collective"),
+    ("export rong", "did you mean ring?"),
     ("export dissemination -c barrier", "MSCCL has no collective barrier"),
     ("export direct -c alltoall --placement in", "no in-place form"),
     ("export ring -c allreduce --channels 0", "at least 1"),

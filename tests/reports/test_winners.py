@@ -31,7 +31,7 @@ from reports.analysis.disturbance import mostly_disturbed, tells_others
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, stretches, winners
 from reports.page.answer_part import answer_part, lead
-from reports.records.measurement import Measurement, Noise, Placements, Record
+from reports.records.measurement import Measurement, Noise, Placements, Record, is_emulated
 from reports.records.steps import Step
 from reports.tables.markdown import markdown
 from reports.tables.scaling import answer, caution_lines, scaling, winners_map
@@ -414,6 +414,16 @@ def test_a_disturbed_run_of_steps_waits_first() -> None:
         again = f"busbar step --ranks 2 {options.removesuffix(' --wait-quiet 5m')}"
         assert too_disturbed(rows).splitlines()[1:] == [f"{again} --wait-quiet 10m"]
         assert ("(try --wait-quiet 10m)" in causes(rows)) == ("--wait-quiet" not in options)
+
+
+def test_emulated_hosts_have_the_remedy_without_a_command() -> None:
+    """Rule: where no command can be given, both texts on other programs say --wait-quiet 10m."""
+    shell = {"variables": {"HYDRA_LAUNCHER_EXEC": "/run/enter"}}
+    known = {"environment": shell, "noise": Noise(others=(0.91,))}
+    rows = _rows(*(_result(name, 2, 1024, _spread(1e-3), **known) for name in ("ring", "ps")))
+    assert is_emulated(rows[0].run.environment)
+    for text in (too_disturbed(rows), causes(rows)):
+        assert text.endswith("(try --wait-quiet 10m)") and "\n" not in text, text
 
 
 def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:

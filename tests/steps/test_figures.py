@@ -16,7 +16,8 @@ import busbar
 from bench.steps.options import StepOptions
 from bench.steps.step_table import closing_lines, header, row, scaling_lines
 from busbar.canvas import canvas
-from reports.analysis.steps import fastest, figures, server_and_ring
+from reports.analysis.answer import exchanges_alone
+from reports.analysis.steps import fastest, figures
 from reports.figures.steps import _stacked, bars
 from reports.page.answer_part import answer_part
 from reports.page.steps_part import steps_part
@@ -221,6 +222,9 @@ def test_the_end_of_steps_says_what_their_figures_mean() -> None:
     assert "hidden none" not in text
 
 
+_HOSTS: dict[str, Any] = {"ranks_per_node": [1, 1, 1, 1]}
+
+
 def _both(ring: Sequence[float], ps: Sequence[float], **run: Any) -> list[Measurement]:
     """Steps by ring and by ps on 4 ranks, whose exchange alone takes so long."""
     rows = [
@@ -236,15 +240,54 @@ def test_a_server_is_held_against_a_ring_in_steps_too() -> None:
     """Rule: below steps of both stands what the exchange of ps takes over that of the ring, beside
     the law, why one host cannot show it, and which command emulates hosts that can.
     """  # noqa: D205
-    small = " ".join(server_and_ring(_both([1e-3] * 9, [1.1e-3] * 9)).split())
-    assert "takes 1.1 times as long as that of ring (1.1 to 1.1)" in small
-    assert "by the bytes through the busiest port 4 times; all ranks are on one host: " in small
+    small = exchanges_alone(_both([1e-3] * 9, [1.1e-3] * 9))
+    assert small.startswith("exchanges alone: ps took 1.10 times as long as ring (1.10 to 1.10);")
+    assert "busiest port it should be 4 times; all ranks are on one host: " in small
     assert "busbar cluster --hosts 4 -- busbar step --transport mpi" in small
     assert small.endswith("the exchange is at most 0.97 % of a step: compute decides")
-    apart = server_and_ring(_both([0.05] * 9, [0.2] * 9, ranks_per_node=[1, 1, 1, 1]))
-    assert apart.endswith("(4 to 4), by the bytes through the busiest port 4 times"), apart
-    assert server_and_ring(_both([1e-3] * 9, [])) == ""
-    assert server_and_ring(_both([1e-3] * 9, [2e-3] * 9)[:1]) == ""
+    apart = exchanges_alone(_both([0.05] * 9, [0.2] * 9, **_HOSTS))
+    assert apart.endswith(
+        "(4.00 to 4.00); by the bytes through the busiest port it should be 4 times"
+    )
+    assert exchanges_alone(_both([1e-3] * 9, [])) == ""
+    assert exchanges_alone(_both([1e-3] * 9, [2e-3] * 9)[:1]) == ""
+
+
+def test_exchanges_are_compared_by_the_rule_of_the_benchmarks() -> None:
+    """Rule: the exchanges alone have no ratio where other programs may have moved them, or where
+    its interval allows either; an interval with 1 is `perhaps no longer`, a wide one is shown.
+    """  # noqa: D205
+    rows = _both([0.05] * 9, [0.2] * 9, **_HOSTS)
+    for beside in (
+        [replace(one, others_share=0.9) for one in rows],
+        _both([0.05] * 4 + [0.5] * 5, [0.06] * 5 + [0.4] * 4, **_HOSTS),
+    ):
+        said = exchanges_alone(beside)
+        assert said.startswith("exchanges alone: cannot tell whether ps takes longer than ring; by")
+        assert "times as long" not in said
+    near = exchanges_alone(_both([0.1] * 9, [0.099] * 4 + [0.105] * 5, **_HOSTS))
+    assert re.search(
+        r"ps took 1\.05 times as long as ring \(0\S+ to 1\S+: perhaps no longer\)", near
+    )
+    ring = [0.03, 0.07, 0.028, 0.08, 0.03, 0.06, 0.029, 0.07, 0.03]
+    wide = exchanges_alone(_both(ring, [0.2] * 9, **_HOSTS))
+    assert re.search(r"ps took 6\.67 times as long as ring \(2\.\d+ to \d\S+\); by", wide), wide
+
+
+def test_buckets_that_overlap_are_the_reason_between_hosts() -> None:
+    """Rule: between hosts, a ratio below that of the bytes has its reason beside it, which is only
+    that of several buckets, and only if the interval is below the law.
+    """  # noqa: D205
+    why = "; buckets overlap at the server; --fusion all sends one"
+    for ps, buckets, hosts, is_said in (
+        (0.17, 5.0, _HOSTS, True),
+        (0.17, 1.0, _HOSTS, False),
+        (0.21, 5.0, _HOSTS, False),
+        (0.17, 5.0, {}, False),
+    ):
+        rows = _both([0.05] * 9, [ps] * 9, **hosts)
+        rows = [replace(one, step=replace(one.step, buckets=buckets)) for one in rows if one.step]
+        assert (why in exchanges_alone(rows)) == is_said, (ps, buckets)
 
 
 def test_which_update_is_faster_is_told_only_where_intervals_can() -> None:

@@ -24,6 +24,7 @@ from bench.steps.server.report import (
     ServerReport,
     ServiceTimes,
     SimulatedRun,
+    _reasons,
     _sum_of_parts,
     attribute_time,
     build_report,
@@ -36,6 +37,7 @@ from bench.steps.server.report import (
 )
 from busbar.errors import RankFailure, Unsupported
 from busbar.statistics import mean_interval
+from reports.statistics.uncertain import Uncertain
 
 LAWS = (
     Exponential("exp", 0.03, seed=5),
@@ -389,10 +391,40 @@ def test_messages_that_take_the_time_are_the_reason(hosts: int, through: str) ->
 
 def test_parts_that_overlap_are_said_to() -> None:
     """Rule: parts of more than the whole overlap; nothing is explained by a negative time."""
-    text = _sum_of_parts(0.235, {"computing": 0.04, "late": 0.214, "unexplained": -0.019})
+    text = _sum_of_parts(0.235, {"computing": 0.04, "late": 0.214, "unexplained": -0.019}, few=True)
     assert text == "235 ms are: computing 40.0 ms, late 214 ms; less 19.0 ms in which these overlap"
-    text = _sum_of_parts(0.235, {"computing": 0.22, "late": 0.0001, "unexplained": 0.015})
+    text = _sum_of_parts(
+        0.235, {"computing": 0.22, "late": 0.0001, "unexplained": 0.015}, few=False
+    )
     assert text == "235 ms are: computing 220 ms, unexplained 15.0 ms"
+
+
+def test_few_updates_are_named_at_what_is_unexplained() -> None:
+    """Rule: with fewer updates than an interval needs, an unexplained part asks for more of them;
+    explained parts do not.
+    """  # noqa: D205
+    text = _sum_of_parts(0.235, {"computing": 0.2, "unexplained": 0.035}, few=True)
+    assert text.endswith("unexplained 35.0 ms (few updates: measure longer)")
+    assert "few" not in _sum_of_parts(0.2, {"computing": 0.1, "late": 0.1}, few=True)
+
+
+def test_a_missed_formula_always_has_a_reason() -> None:
+    """Rule: where neither bytes nor a busy server are the reason, the greatest cause is named."""
+    facts = {
+        "split_s": {"computing": 0.02, "chance in the times drawn": 0.001, "late": 0.003},
+        "lost": [],
+        "joined": [],
+        "utilisation": [0.1],
+        "with_server_s": 0.02,
+    }
+    text = " ".join(_reasons(Uncertain(0.024, 0.023, 0.025), facts, 0.02, "bytes"))
+    assert "which has no communication: the greatest part of the difference is late " in text
+    less = {
+        **facts,
+        "split_s": {"computing": 0.02, "chance in the times drawn": -0.002, "late": 0.0},
+    }
+    text = " ".join(_reasons(Uncertain(0.018, 0.017, 0.019), less, 0.02, "bytes"))
+    assert "the greatest part of the difference is chance in the times drawn" in text
 
 
 def test_a_missed_formula_is_split_into_what_took_how_long() -> None:

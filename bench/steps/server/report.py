@@ -522,6 +522,9 @@ def _reasons(
         reasons.append(_OVERLOADED)
     elif busy > 0.3:
         reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
+    elif causes := [name for name in split if name != "computing"]:
+        greatest = max(causes, key=lambda name: split[name] * (mean - predicted))
+        reasons.append(f"the greatest part of the difference is {greatest}")
     if interval is None:
         reasons.append(f"{2 * BLOCKS} updates are needed for an interval, so measure longer")
     elif interval[0] <= predicted <= interval[1]:
@@ -530,16 +533,22 @@ def _reasons(
         f"more than {100 * _EQUAL:.0f} % from the predicted {format_seconds(predicted)},"
         " which has no communication"
     )
-    texts = [": ".join(filter(None, (head, "; ".join(reasons)))), _sum_of_parts(mean, split)]
+    parts = _sum_of_parts(mean, split, few=interval is None)
+    texts = [": ".join(filter(None, (head, "; ".join(reasons)))), parts]
     # No-break spaces, so that no line is broken before a unit.
     lines = [line for text in texts for line in wrap(_UNIT.sub(_GLUE, text), _WIDTH)]
     return [line.replace(_GLUE, " ") for line in lines]
 
 
-def _sum_of_parts(mean: float, split: Mapping[str, float]) -> str:
-    """The time of an update as a sum of its parts of half a per cent or more."""
+def _sum_of_parts(mean: float, split: Mapping[str, float], *, few: bool) -> str:
+    """The time of an update as a sum of its parts of half a per cent or more.
+
+    ``few``: there are too few updates for an interval. The first rounds, in which a port carries
+    messages in one direction at a time, then have a part in the mean that is not explained.
+    """
     parts = {name: part for name, part in split.items() if abs(part) > mean / 200}
     overlap = parts.pop("unexplained") if parts.get("unexplained", 0.0) < 0 else 0.0
     causes = ", ".join(f"{name} {format_seconds(part)}" for name, part in parts.items())
+    causes += " (few updates: measure longer)" * (few and "unexplained" in parts)
     less = f"; less {format_seconds(-overlap)} in which these overlap" if overlap else ""
     return f"{format_seconds(mean)} are: {causes}{less}"
