@@ -10,12 +10,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from busbar.errors import MissingLibrary, ReportError
 from busbar.tables import unescape_cell
@@ -118,20 +119,33 @@ def to_parquet(measurements: Iterable[Measurement]) -> bytes:
     """Measurements as a Parquet file, one row each. Raises MissingLibrary without pyarrow."""
     pa, rows = library(), as_columns(measurements)
     runs = rows.columns["run"]
-    arrays = {"run": pa.array(runs.codes, pa.int32())}
+    facts = [{name: getattr(run, name) for name in _RUN} for run in runs.labels]
+    each, codes = _each_once(facts, runs.codes)
+    arrays = {"run": pa.array(codes, pa.int32())}
     for name, kind in _STORED.items():
         if name != "times_s":
             arrays[name] = _array(pa, kind, rows.columns[name])
     edges = pa.array(rows.times.edges, pa.int64())
     arrays["times_s"] = pa.LargeListArray.from_arrays(edges, pa.array(rows.times.values))
-    facts = {
-        "format": FORMAT,
-        "runs": [{name: getattr(run, name) for name in _RUN} for run in runs.labels],
-    }
-    table = pa.table(arrays).replace_schema_metadata({_KEY: json.dumps(facts)})
+    written = json.dumps({"format": FORMAT, "runs": each})
+    table = pa.table(arrays).replace_schema_metadata({_KEY: written})
     file = io.BytesIO()
     pa.parquet.write_table(table, file)
     return file.getvalue()
+
+
+def _each_once(
+    facts: Sequence[dict[str, Any]], codes: NDArray[np.int32]
+) -> tuple[list[dict[str, Any]], NDArray[np.int32]]:
+    """Equal facts of runs as one, and the codes that refer to them.
+
+    Rows are compared within a launch only if they share its run.
+    """
+    texts = [json.dumps(one, sort_keys=True) for one in facts]
+    places = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+    new = np.array([places[text] for text in texts], np.int32)
+    each = {places[text]: one for text, one in zip(texts, facts, strict=True)}
+    return [each[at] for at in range(len(each))], new[codes] if len(facts) else codes
 
 
 def _array(pa: ModuleType, kind: str, column: Any) -> Any:
@@ -159,8 +173,7 @@ def read_parquet(source: str, data: bytes) -> Measurements:
         form = facts.get("format") if isinstance(facts, dict) else None
         if form not in range(OLDEST, FORMAT + 1):
             raise ValueError(f"format {form!r:.9}: Parquet is read from {OLDEST} to {FORMAT}")
-        runs = [_run(source, one) for one in facts["runs"]]
-        return _rows(pa, file, runs)
+        return _rows(pa, file, source, list(facts["runs"]))
     except (
         pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError,
         OverflowError, RecursionError,
@@ -179,14 +192,16 @@ def _run(source: str, facts: dict[str, Any]) -> Run:
     return Run(source=source, **{**fields, **tuples})
 
 
-def _rows(pa: ModuleType, file: Any, runs: list[Run]) -> Measurements:
+def _rows(pa: ModuleType, file: Any, source: str, facts: Sequence[dict[str, Any]]) -> Measurements:
     def column(name: str) -> Any:  # one at a time: together they take twice the memory
         chunks = file.read([name]).column(name)
         return chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
 
     codes = column("run").to_numpy().astype(np.int32)
-    if len(codes) and not 0 <= codes.min() <= codes.max() < len(runs):
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(facts):
         raise ValueError("a run that is not there")
+    each, codes = _each_once(facts, codes)
+    runs = [_run(source, one) for one in each]
     columns: dict[str, Any] = {"run": Coded(codes, runs)}
     for name, kind in _STORED.items():
         if name != "times_s" and name in file.schema_arrow.names:

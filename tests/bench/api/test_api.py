@@ -1056,6 +1056,31 @@ def test_a_frame_over_launches_has_the_lines_of_the_table() -> None:
         rows.frame(over="all")  # type: ignore[arg-type]
 
 
+def test_a_parquet_file_has_the_answer_of_the_records(tmp_path: Path) -> None:
+    """Rule: rows are compared within their launch, whichever form kept them.
+
+    Also if each row came with a copy of what is known of its run, as while a run goes on.
+    """
+    facts = ({"launch": {"number": n, "of": 4, "seed": 1}} for n in (1, 2, 3, 4))
+    rows = MeasuredRows(
+        structs.replace(row, run=replace(row.run, number=n))
+        for n, one in enumerate(facts)
+        for row in parsed(noisy(n, slow=1 + 0.2 * n, **one))
+    )
+    path = tmp_path / "r.parquet"
+    path.write_bytes(to_parquet(rows))
+    read = busbar.load(path)
+    assert len({id(row.run) for row in read}) == 4
+    assert [(b.verdict, b.ratio_low) for b in read.best()] == [
+        (b.verdict, pytest.approx(b.ratio_low)) for b in busbar.load(_kept(rows, tmp_path)).best()
+    ]
+
+
+def _kept(rows: MeasuredRows, folder: Path) -> Path:
+    (folder / "r.jsonl").write_bytes(to_jsonl(rows))
+    return folder / "r.jsonl"
+
+
 def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) -> None:
     """Rule: `compare` gives the verdicts of `reports compare`, a line per row, and its notes."""
     pytest.importorskip("pandas")
