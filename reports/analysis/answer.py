@@ -96,7 +96,12 @@ def one_launch(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()
 
 
 def without_rows(rows: Sequence[Measurement]) -> list[str]:
-    """A sentence on each algorithm of which every row was skipped, with the first reason."""
+    """A sentence on each algorithm of which every row was skipped, with the first reason.
+
+    None if no algorithm has a row: then there is no answer.
+    """
+    if all(r.skipped for r in rows):
+        return []
     named = grouped(rows, attrgetter("collective", "algorithm"))
     reasons = {name: [r.skipped for r in mine] for (_, name), mine in named.items()}
     return [f"no {name} in the answer: {why[0]}" for name, why in reasons.items() if all(why)]

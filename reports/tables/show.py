@@ -14,12 +14,14 @@ from busbar.status import OVER_LAUNCHES
 from busbar.tables import WIDE, Column, RenderedTable, draw_sparkline, fit_columns, render_rich
 from busbar.terminal import make_printable, open_console
 from busbar.units import (
+    OPEN,
     format_count,
     format_digits,
     format_interval,
     format_percent,
     format_seconds,
     format_size,
+    is_open,
 )
 from reports.analysis.answer import best_figure
 from reports.analysis.cautions import ABOVE_LIMIT, limit_cell, share_of_limit, warnings_of
@@ -264,6 +266,9 @@ def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Rendered
     if counts:
         several = " or ".join(map(str, counts))
         notes.append(f"time: the geometric mean of {several} {OVER_LAUNCHES}")
+    ends = [(r.low_s, r.high_s) for r in rows if r.low_s is not None and r.high_s is not None]
+    if any(is_open(low, high) for low, high in ends):
+        notes.append(f"95 % -: the ends are a factor of {OPEN:g} apart or more")
     if any(r.times_s and not r.launches_s and launch_of(r.run) for r in rows):
         which = "other rows" if counts else "rows"
         notes.append(f"{which} of one launch: its median, and 95 % within it")

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from busbar.start import python
+from reports.readers.reading import parse
 from reports.records.measurement import Measurement
 from reports.tables.show import _OF_WIDE, SPARE, lines_of, tables, texts
 from tests.reports.runs import allreduce, cli, noisy, records, rows, saved
@@ -196,3 +198,23 @@ def test_a_share_just_above_the_limit_is_explained(share: float, explained: bool
     (one,) = rows([allreduce("ring", 4, 1024, [1e-3] * 9, limit_s=share * 1e-3)])
     shown = tables([one], 200)
     assert ("limit: 100 to 105% is the spread of two medians" in shown[0].footnote) == explained
+
+
+def test_an_open_interval_is_explained_below_the_table() -> None:
+    """Rule: a dash in the column of intervals has its meaning below the table, and only then."""
+    for ends, told in (((1e-6, 9e-5), False), ((1e-6, 1.1e-4), True)):
+        (row,) = rows([allreduce("ring", 2, 1024, [1e-5] * 9)])
+        shown = "\n".join(texts([replace(row, low_s=ends[0], high_s=ends[1])], 100))
+        assert ("95 % -: the ends are a factor of 100 apart or more" in shown) == told
+
+
+def test_iterations_that_a_header_does_not_number_are_not_known() -> None:
+    """Rule: ``iters: auto agg iters: 1`` is no number of iterations, ``iters: 20 agg …`` is one."""
+    head = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 1 iters: {} agg"
+    for said, expected in (("auto", None), ("20", 20)):
+        text = f"{head.format(said)} iters: 1 validation: 1 graph: 0\n" + (
+            "#       size     count   type  redop  root   time  algbw  busbw  #wrong\n"
+            "     1048576    262144  float    sum    -1  18.96  55.31  55.31       0\n"
+        )
+        (row,) = parse(text).rows
+        assert row.iterations == expected
