@@ -112,8 +112,8 @@ class OptionKeywords(TypedDict, total=False):
       ranks in common, where they are built, else mpi
     - ``tuning``: the choices for algorithms auto, written by busbar tune (default
       busbar-tuning.json)
-    - ``wait_quiet``: before the first row of each launch, wait until nothing else uses the cores,
-      at most this long (besides total)
+    - ``wait_quiet``: before the first row of a launch, wait until nothing else uses the cores, at
+      most this long; other time limits do not count it
     - ``warmup_iters``: warm-up iterations (default: 1; without iters also all iterations before
       the row is steady)
     """
@@ -233,8 +233,8 @@ class StepOptionKeywords(TypedDict, total=False):
     - ``transport``: auto (default): nccl on GPUs, else shm on one host or shm+mpi on several with
       ranks in common, where they are built, else mpi
     - ``tuning``: the choices for update auto (default busbar-tuning.json)
-    - ``wait_quiet``: before the first row of each launch, wait until nothing else uses the cores,
-      at most this long (besides --total)
+    - ``wait_quiet``: before the first row of a launch, wait until nothing else uses the cores, at
+      most this long; other time limits do not count it
     - ``warmup_iters``: warm-up steps (default 1)
     """
 

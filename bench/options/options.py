@@ -159,8 +159,8 @@ class RunOptions(OptionGroup):
         parse=types.patience,
     )
     wait_quiet: float | None = option(
-        "--wait-quiet SECONDS|10m  before the first row of each launch, wait until nothing else"
-        " uses the cores, at most this long (besides --total)",
+        "--wait-quiet SECONDS|10m  before the first row of a launch, wait until nothing else uses"
+        " the cores, at most this long; other time limits do not count it",
         parse=types.seconds,
     )
     total: float | None = None

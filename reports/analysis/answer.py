@@ -376,7 +376,7 @@ class _ByTheBytes(NamedTuple):
 def _by_the_bytes(
     ring: str, servers: Sequence[Measurement], rings: Sequence[Measurement], unknown: bool, at: str
 ) -> _ByTheBytes:
-    """How many times as long ``servers`` took as ``rings``, or that nobody can tell, and the law.
+    """How many times as long ``servers`` took as ``rings``, or that it cannot be told, and the law.
 
     ``at``: where, as the words behind it. ``unknown``: see `time_ratio`.
     """

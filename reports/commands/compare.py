@@ -207,21 +207,12 @@ def _print(
     rows: Sequence[Measurement],
     options: CompareCommand,
 ) -> None:
-    from reports.tables.comparison import (
-        clocks,
-        comparison_tables,
-        counts_of,
-        order,
-        remedy,
-        resolution,
-        unjudged,
-    )
+    from reports.tables.comparison import asides, comparison_tables, counts_of, unjudged
 
     terminal = console()
     for shown in comparison_tables(comparisons, terminal.width):
         print_table(terminal, shown)
-    asides = (remedy, order, resolution, clocks, unjudged)
-    for text in filter(None, (tell(comparisons) for tell in asides)):
+    for text in filter(None, (*asides(comparisons), unjudged(comparisons))):
         print("\n".join(wrap_line(text, terminal.width, 0)))
     print_rules(terminal, rules, rows, options)
     print(f"NEW against BASE: {counts_of(comparisons)}{_largest(comparisons)}")

@@ -115,7 +115,7 @@ def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Measurement], xs: Sequenc
             axes.vlines(x, *end, color=s.style["color"], linewidth=1)
 
 
-# A band of an interval may reach so many times as high as all lines.
+# The most height of the band of an interval, over that of the highest line.
 _MOST_ABOVE = 1.5
 
 

@@ -190,6 +190,12 @@ def remedy(comparisons: Sequence[Comparison], by: str = "") -> str:
     return f"{why} and compare {how}, or have them take turns (busbar ab){once}"
 
 
+def asides(comparisons: Sequence[Comparison], by: str = "") -> list[str]:
+    """The texts below a comparison that are not empty; ``by``: see `remedy`."""
+    texts = (remedy(comparisons, by), *(tell(comparisons) for tell in (order, resolution, clocks)))
+    return list(filter(None, texts))
+
+
 def order(comparisons: Sequence[Comparison]) -> str:
     """That a verdict may be of the machine, which changed between the sides; empty if in turns."""
     told = [c for c in comparisons if c.word in ("slower", "faster")]
