@@ -333,8 +333,8 @@ def server_and_ring(
             where = ", ".join((format_count(ranks, "rank"), *words))
             if len({r.placement for r in kind}) > 1:
                 where += ", out-of-place"
-            lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown)
-    return [line.partition("; all ranks")[0] for line in lines] if brief else lines
+            lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown, brief)
+    return lines
 
 
 def _port_sentence(
@@ -343,10 +343,11 @@ def _port_sentence(
     servers: Sequence[Measurement],
     rings: Sequence[Measurement],
     unknown: bool,
+    brief: bool,
 ) -> list[str]:
     """The sentence of one setting, ``where``; none if both have no size in common.
 
-    ``unknown``: see `time_ratio`.
+    ``unknown``: see `time_ratio`. ``brief``: see `server_and_ring`.
     """
     sizes = {r.size or 0 for r in servers} & {r.size or 0 for r in rings}
     if not sizes:
@@ -354,7 +355,7 @@ def _port_sentence(
     size = max(sizes)
     sides = [[r for r in side if r.size == size] for side in (servers, rings)]
     law = _by_the_bytes(ring, sides[0], sides[1], unknown, f" at {format_size(size)} on {where}")
-    if not law.shared:
+    if brief or not law.shared:
         return [law.text]
     emulate = "; busbar cluster law emulates hosts with ports" * law.on_one_host
     return [f"{law.text}; {law.shared}{emulate}"]

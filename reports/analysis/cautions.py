@@ -152,7 +152,7 @@ def too_disturbed(rows: Sequence[Measurement]) -> str:
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     command = _again(timed)
     how = f":\n{command}" if command else _WAIT
-    if command and _over_launches_instead(timed):
+    if command and _launches_tell(timed) and not _waited(timed):
         how += f"\nif they stay: --launches {LAUNCHES} instead, whose intervals cover them"
     return (
         f"too disturbed to {use_of(timed)}: {taken(max(shares))} in {len(shares)} of"
@@ -172,16 +172,16 @@ def _again(timed: Sequence[Measurement]) -> str:
     Where such a wait was in vain and algorithms are compared, in several launches, whose interval
     covers what other programs do. Training steps have no launches.
     """
-    if _waited(timed) and timed[0].step is None and use_of(timed) == _TO_COMPARE:
+    if _waited(timed) and _launches_tell(timed):
         command, more = command_of(timed, without=_ORDER), f" --launches {LAUNCHES}"
     else:
         command, more = command_of(timed, without=("--wait-quiet",)), " --wait-quiet 10m"
     return command and command + more
 
 
-def _over_launches_instead(timed: Sequence[Measurement]) -> bool:
-    """True if several launches are the second remedy for other programs that do not end."""
-    return timed[0].step is None and use_of(timed) == _TO_COMPARE and not _waited(timed)
+def _launches_tell(timed: Sequence[Measurement]) -> bool:
+    """True if several launches are a remedy for other programs that do not end."""
+    return timed[0].step is None and use_of(timed) == _TO_COMPARE
 
 
 def _waited(timed: Sequence[Measurement]) -> bool:
