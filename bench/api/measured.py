@@ -541,6 +541,8 @@ def _best(winner: Winner, named: Measurement) -> BestAlgorithm:
         ratio_low=winner.low,
         ratio_high=winner.high,
         library_ratio=winner.library,
+        library_ratio_low=winner.library_low,
+        library_ratio_high=winner.library_high,
         answer=plain_name(named),
         answer_transport=named.transport,
         collective=row.collective,

@@ -960,6 +960,7 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
         (4, 1024, "ring", "cannot tell", "ring"),
     ]
     assert "crossovers: ~ring to tree between 4K and 1M" in rows.answer
+    assert all(one.library_ratio is one.library_ratio_low is None for one in best)
     first = best[0]
     assert first.next == "tree" and first.ratio == pytest.approx(2.0)
     assert first.ratio_low and first.ratio_high and first.ratio_low < 2 < first.ratio_high
@@ -975,6 +976,21 @@ def test_the_best_at_each_size_is_that_of_the_answer(tmp_path: Path) -> None:
     assert frame.attrs["units"]["busbw"] == "GB/s"
     none = rows[-1:].best()
     assert len(none) == 0 == len(none.frame()) and "no answer" in str(none)
+
+
+def test_the_library_has_the_interval_that_the_answer_prints() -> None:
+    """Rule: the library's ratio has an interval, the one that the answer prints."""
+    spread = [1.0, 1.2, 0.9, 1.1, 1.3, 0.8, 1.0, 1.2]
+    times = {"ring": 1e-3, "tree": 2e-3, "library": 4e-3}
+    made = [allreduce(name, 2, 1 << 20, [t * s for s in spread]) for name, t in times.items()]
+    rows = MeasuredRows(flat(made))
+    (line,) = rows.best()
+    assert line.next == "tree" and line.library_ratio == pytest.approx(4)
+    low, high = line.library_ratio_low, line.library_ratio_high
+    assert low is not None and high is not None and 1 < low < 4 < high
+    assert f"4.00 times as fast as library at 1M ({low:.2f} to {high:.2f})" in rows.answer
+    (first,) = rows.filter(algorithm=["tree", "library"]).best()
+    assert first.library_ratio_low == first.ratio_low and first.next == "library"
 
 
 def test_a_transport_is_no_part_of_an_algorithms_name() -> None:
