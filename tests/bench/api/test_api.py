@@ -12,6 +12,7 @@ import os
 import pickle
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
+from time import sleep
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -588,7 +590,7 @@ def test_a_signal_that_ends_the_ranks_goes_on(monkeypatch: pytest.MonkeyPatch) -
 def test_an_interrupt_has_the_finished_rows(
     out: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: the interrupt of a run has the finished rows, says how to keep them, and has a name.
+    """Rule: the interrupt of a run has the finished rows, says how to keep them, and is Python's.
 
     No note or source names the folder of the ranks' records, which is gone.
     """
@@ -602,19 +604,34 @@ def test_an_interrupt_has_the_finished_rows(
         return Ended(130, "", signal.SIGINT)
 
     monkeypatch.setattr(running, "run_of_its_own", interrupted)
-    with pytest.raises(busbar.RunInterrupted) as caught:
+    with pytest.raises(KeyboardInterrupt) as caught:
         busbar.run(ranks=2, sizes=[8], out=out)
-    rows = caught.value.rows
-    assert isinstance(caught.value, KeyboardInterrupt)
+    rows = vars(caught.value)["rows"]
+    assert type(caught.value) is KeyboardInterrupt
     assert isinstance(rows, MeasuredRows) and len(rows) == 2 and rows[0].algorithm == "ring"
     kept = "in kept.jsonl" if out else 'in this error\'s rows; out="run.jsonl" keeps them'
     assert str(caught.value) == f"2 finished rows {kept}"
     assert {row.run.source for row in rows} == {out or "busbar.run"}
     assert rows.notes == (f"{out or 'busbar.run'}: the run ended early: interrupted by SIGINT",)
-    with pytest.raises(busbar.RunInterrupted) as bare:
+    with pytest.raises(KeyboardInterrupt) as bare:
         busbar.run(ranks=2, sizes=[8], out=out)
     assert str(bare.value) == "interrupted before a row was finished"
-    assert len(bare.value.rows) == 0
+    assert len(vars(bare.value)["rows"]) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_script_ends_by_the_signal_that_came(number: signal.Signals, tmp_path: Path) -> None:
+    """Rule: a script whose run is interrupted ends by that signal, so that a shell's loop ends."""
+    out = tmp_path / "run.jsonl"
+    options = f'ranks=2, algorithms="ring", sizes="8", budget=0.2, run_cycles=99, out={str(out)!r}'
+    script = f"import busbar\nbusbar.run({options})"
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not (out.exists() and "times_s" in out.read_text()):
+            sleep(0.05)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == -number, err
+    assert (b"finished row" in err) == (number == signal.SIGINT)
 
 
 def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
