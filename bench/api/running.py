@@ -23,7 +23,6 @@ from bench.api.calls import (
     listed,
     python_names,
     type_names,
-    with_keywords,
 )
 from bench.api.keywords import (
     Algorithm,
@@ -35,6 +34,7 @@ from bench.api.keywords import (
     StepOptionKeywords,
 )
 from bench.api.measured import MeasuredRows, load
+from bench.api.public import ELSEWHERE, public, with_keywords
 from bench.api.remedies import in_keywords
 from bench.cli.main import names
 from bench.cli.ranks import core_ranks
@@ -72,12 +72,6 @@ else:
 
 _STEPS = "step"
 _MOST_LINES, _LONGEST_LINE = 5, 200  # of a launcher, in an exception
-# What an option may be called elsewhere.
-_ELSEWHERE = {
-    "begin": "minbytes", "start": "minbytes", "end": "maxbytes", "stop": "maxbytes",
-    "factor": "stepfactor", "iterations": "iters", "warmup": "warmup_iters", "nranks": "ranks",
-    "type": "dtype", "algo": "algorithms",
-}  # fmt: skip
 #: Options and commands that print or draw, and what there is in Python.
 NOT_RUN = {
     "details": "use print(rows), or print(rows.filter(ranks=2)) for the tables of one count",
@@ -130,6 +124,7 @@ class RunPlan:
 
 
 @with_keywords(OptionKeywords)
+@public
 def run(
     collective: Collective = "allreduce",
     *,
@@ -175,6 +170,8 @@ def run(
     return _measure(collective, request, progress, RENAMED)
 
 
+@with_keywords(Keywords)
+@public
 def plan(collective: Collective = "allreduce", **keywords: Unpack[Keywords]) -> RunPlan:
     """What `run` with the same arguments would measure, and how long that may take.
 
@@ -256,7 +253,7 @@ def _request(
     parser = make_parser(collective)
     _refuse_check(options.get("check"))
     with python_names(parser, values=[*more.values(), out, launcher]):
-        argv = parser.words(more, of, _ELSEWHERE)
+        argv = parser.words(more, of, ELSEWHERE)
         several = _launches(lambda words: parse(words, collective), argv, ranks, launcher, out, of)
         if functions and several.unknown:
             raise Unsupported(
@@ -308,6 +305,7 @@ def _begin(collective: str, elsewhere: bool, ranks: int, argv: Sequence[str]) ->
 
 
 @with_keywords(StepOptionKeywords)
+@public
 def step(
     model: str | Path = "resnet50",
     *,
