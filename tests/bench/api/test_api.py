@@ -607,6 +607,8 @@ def test_an_algorithm_that_a_run_leaves_out_is_noted() -> None:
     """Rule: the rows name what was asked for and not measured, once; without any it is an error."""
     options: dict[str, Any] = {"threads": 2, "sizes": [8], "iters": 1, "placement": "out"}
     rows = busbar.run(algorithms=["ring", "library"], launches=2, **options)
+    (launches,) = [note for note in rows.notes if "launch" in note]
+    assert re.fullmatch("2 ranks, 2 launches, rows in the order of seed [0-9]+", launches)
     left_out = "left out: library, since threads of one process have none"
     assert sum(note.startswith(left_out) for note in rows.notes) == 1 and left_out in str(rows)
     with pytest.raises(Unsupported, match="nothing is left to run: library, since threads"):
@@ -1436,7 +1438,9 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     path.write_text(MATRIX)
     machine = busbar.topology(path)
     assert len(machine.topology.gpus) == 3 and "NV2" in str(machine)
-    assert "NV2" in machine._repr_html_() and list(machine.findings) is not None
+    assert "NV2" in machine._repr_html_()
+    of_findings = get_type_hints(vars(type(machine))["findings"].fget)["return"]
+    assert get_args(of_findings) == (busbar.Finding,)
     picked = busbar.pick(2, path)
     assert set(picked.order) == {"GPU0", "GPU1"} and "best 2" in str(picked)
     assert len(picked.alternatives) == 2 and "<pre>" in picked._repr_html_()
