@@ -327,11 +327,10 @@ class MeasuredRows(Sequence[Measurement]):
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError, which names `frame`: pandas shows it, too."""
             # pandas asks for ndim where the rows are given to its DataFrame.
-            raise AttributeError(
-                f"MeasuredRows have no {name}; rows.frame() is a pandas DataFrame of them",
-                name=name,
-                obj=self,
-            )
+            instead = "rows.frame() is a pandas DataFrame of them"
+            if name == "compare":
+                instead = "busbar.compare(rows, others) compares them"
+            raise AttributeError(f"MeasuredRows have no {name}; {instead}", name=name, obj=self)
 
     def __repr__(self) -> str:
         named = (f"{r.collective or 'unnamed collective'} {r.algorithm}" for r in self.rows)
@@ -437,10 +436,11 @@ def _value(row: Measurement, name: str) -> Any:
 def _check_values(name: str, chosen: Iterable[Any], rows: Sequence[Measurement]) -> None:
     """Raise Unsupported for a value that no row has; of no rows everything can be chosen."""
     show = format_size if name == "size" else str
-    of_rows = dict.fromkeys(_value(row, name) for row in rows)
-    there_are = ", ".join(show(one) for one in of_rows if one not in (None, ""))
+    of_rows = list(dict.fromkeys(_value(row, name) for row in rows))
+    known = [one for one in of_rows if one not in (None, "")]
+    there_are = ", ".join(map(show, sorted(known) if name in ("size", "ranks") else known))
     for one in chosen if rows else ():
-        if one not in list(of_rows):
+        if one not in of_rows:
             shown = show(one) if name == "size" else repr(one)
             have = f"there are: {there_are}" if there_are else "these rows have none"
             raise Unsupported(f"filter: no {name} {shown}; {have}")

@@ -32,9 +32,9 @@ def public(function: F) -> F:
     a user's function that we called.
     """
     parameters = inspect.signature(function).parameters.values()
-    any_keyword = any(one.kind is one.VAR_KEYWORD for one in parameters)
-    known = [one.name for one in parameters if one.kind is not one.VAR_POSITIONAL]
-    known = [name for name in known if name != "self"]
+    checked = all(one.kind is not one.VAR_KEYWORD for one in parameters)
+    named_ones = (one.name for one in parameters if one.kind is not one.VAR_POSITIONAL)
+    known = [name for name in named_ones if name != "self"]
     elsewhere = {name: ours for name, ours in ELSEWHERE.items() if ours in known}
     method = "." in function.__qualname__
     of = function.__name__ if method else f"busbar.{function.__name__}"
@@ -43,7 +43,7 @@ def public(function: F) -> F:
     def called(*arguments: object, **named: object) -> object:
         try:
             for name in named:
-                if name not in known and not any_keyword:
+                if checked and known and name not in known:
                     raise unknown("option", name, known, of, elsewhere)
             return function(*arguments, **named)
         except BusbarError as error:
