@@ -32,8 +32,9 @@ const tickTime = value => seconds(value).replace(/\.0+ |(?<=\.\d)0+ /, ' ');
 const rate = value => (value === null ? 'N/A' : digits(value / 1e9));
 const percent = value => (value === null ? '' : `${(100 * value).toFixed(1)}%`);
 // As `limit_text` in reports/statistics/quantities.py.
-const isBeyond = share => share > 1.5;
-const shareText = share => (isBeyond(share) ? '>150%' : percent(share));
+const shareText = share => (share > 1.5 ? '>150%' : percent(share));
+// As `ABOVE_LIMIT` in reports/analysis/cautions.py.
+const isExceeded = share => share > 1.05;
 const optional = value => (value === null ? '' : seconds(value));
 
 // The text of a metric without its unit: data.metrics says which function and scale it takes.

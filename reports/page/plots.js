@@ -148,7 +148,7 @@ for (const metric of data.metrics.filter(m => m.drawn)) {
 
 const BOUNDS = ' bounds'; // no line has this name
 // One line for each bound that the kept rows have: sizes against rates, or against times. It has a
-// gap (null) where no bound is known, or a row shows that the bound did not hold, as in plot.py.
+// gap (null) where no bound is known, or a row exceeds it, as in plot.py.
 function boundLines(rows, asTime) {
   const found = new Map(), gaps = new Map();
   for (const n of rows) {
@@ -156,8 +156,8 @@ function boundLines(rows, asTime) {
     if (!(size > 0)) continue;
     const key = [s.collective, `${s.ranks} ranks`, PLACEMENT[s.placement]].join(', ');
     if (!gaps.has(key)) gaps.set(key, new Map());
-    const beyond = data.bound[n] && isBeyond(data.busbw[n] / data.bound[n]);
-    if (beyond || !gaps.get(key).has(size)) gaps.get(key).set(size, beyond);
+    const exceeded = data.bound[n] && isExceeded(data.busbw[n] / data.bound[n]);
+    if (exceeded || !gaps.get(key).has(size)) gaps.get(key).set(size, exceeded);
     if (!data.bound[n]) continue;
     const value = asTime ? (data.busbw[n] * data.time[n]) / data.bound[n] : data.bound[n] / GB;
     if (!found.has(key)) found.set(key, new Map());
@@ -165,7 +165,7 @@ function boundLines(rows, asTime) {
     found.get(key).set(size, asTime ? Math.min(known, value) : Math.max(known, value));
   }
   for (const [key, at] of found) {
-    for (const [size, beyond] of gaps.get(key)) if (beyond || !at.has(size)) at.set(size, null);
+    for (const [size, exceeded] of gaps.get(key)) if (exceeded || !at.has(size)) at.set(size, null);
     if ([...at.values()].every(value => value === null)) found.delete(key);
   }
   const show = value => (asTime ? seconds(value) : `${digits(value)} GB/s`);

@@ -237,13 +237,13 @@ def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
 
 
 def test_the_limit_has_gaps_where_it_does_not_hold(driver: Any, tmp_path: Path) -> None:
-    """Rule: the limit's line is broken at a size without one, and where a row is far beyond it.
+    """Rule: the limit's line is broken at a size without one, and where a row is above it.
 
-    Of nine sizes the third has no limit, and the row of the sixth is at 160 % of it. What stands on
+    Of nine sizes the third has no limit, and the row of the sixth is at 110 % of it. What stands on
     the screen is three pieces, in both figures; a joined line would claim a limit in between.
     """
     one = rows(records(["ring"], [4], [1024]))[0]
-    share = {2: None, 5: 1.6}
+    share = {2: None, 5: 1.1}
     found = [
         replace(one, size=1024 << n, time_s=(time := 1e-5 * 2**n), placement="out",
                 limit_s=(part := share.get(n, 0.5)) and time * part)
