@@ -79,20 +79,29 @@ def alone(rows: Sequence[Measurement]) -> str:
     return _ALONE if ranks == {1} and len(names) > 1 else ""
 
 
-def one_launch(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()) -> str:
+def one_launch(
+    rows: Sequence[Measurement], launches: Sequence[Measurement] = (), *, kept: bool = False
+) -> str:
     """That the intervals of an answer are of one launch, and how to measure several.
 
-    Empty where no interval tells anything, for rows of several launches, and of other benchmarks.
-    ``launches``: see `winners`.
+    ``kept``: the rows are in a file that may be compared with another, which needs several
+    launches; this is said also without an answer. Empty otherwise where no interval tells anything,
+    and always for rows of several launches, and of other benchmarks. ``launches``: see `winners`.
     """
     ours = all(r.run.format.startswith("busbar") and r.step is None for r in rows)
     if not ours or any(r.launches_s or launch_of(r.run) is not None for r in rows):
         return ""
     runs = grouped(rows, attrgetter(*KEYS)).values()
     won = [w for ranges in answers(rows, launches).values() for one in ranges for w in one.won]
-    if any(len({id(r.run) for r in same}) > 1 for same in runs) or not any(map(_telling, won)):
+    if any(len({id(r.run) for r in same}) > 1 for same in runs):
         return ""
-    return f"one launch: the next may lie outside these intervals; --launches {LAUNCHES} covers it"
+    outside = "the next may lie outside these intervals" if any(map(_telling, won)) else ""
+    several = "a comparison with another run needs several"
+    if not kept or not any(r.time_s for r in rows):
+        return outside and f"one launch: {outside}; --launches {LAUNCHES} covers it"
+    if not outside:
+        return f"one launch: {several} (--launches {LAUNCHES})"
+    return f"one launch: {outside}, and {several}; --launches {LAUNCHES} covers both"
 
 
 def without_rows(rows: Sequence[Measurement]) -> list[str]:

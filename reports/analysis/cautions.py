@@ -69,10 +69,7 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     # Not for other benchmarks' tables: they never have raw times.
     ours = [r for r in timed if r.run.format.startswith("busbar")]
     silent = sum(not r.times_s and r.low_s is None for r in ours)
-    wrong = sum(bool(r.wrong) for r in rows)
-    who = f"{format_count(wrong, 'row')} {agreeing(wrong, 'have')}"
-    texts = [f"{who} wrong elements"] if wrong else []
-    texts += filter(None, [causes(timed)])
+    texts = list(filter(None, [wrong_elements(rows), causes(timed)]))
     shared = sum(marked(r) != r.algorithm for r in timed)
     if shared:
         texts.append(
@@ -106,6 +103,13 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
         how = f"; worst: {named(worst)}, cv {100 * cv:.3g} %"
         texts.append(format_part(len(vary), len(stated), "row", _VARY) + how)
     return texts
+
+
+def wrong_elements(rows: Sequence[Measurement]) -> str:
+    """How many rows have wrong elements; empty if none has."""
+    wrong = sum(bool(r.wrong) for r in rows)
+    rows_have = f"{format_count(wrong, 'row')} {agreeing(wrong, 'have')}"
+    return f"{rows_have} wrong elements" if wrong else ""
 
 
 def disturbed(rows: Sequence[Measurement], which: str = "") -> str:

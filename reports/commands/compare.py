@@ -85,6 +85,15 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
     allow_missing: bool = switch(
         "--allow-missing  with --fail-slower: NEW may lack rows of BASE", alternatives="missing"
     )
+    quiet: bool = switch(
+        "-q --quiet  print the line with the verdict alone, and lines of gates that FAILED",
+        alternatives="text",
+    )
+    details: bool = switch(
+        "--details  also what is known of the rows: what disturbed them, which are unstable, core"
+        " clocks",
+        alternatives="text",
+    )
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
@@ -94,40 +103,31 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
     def run(self) -> int:
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
-        from reports.analysis.cautions import limiting, warnings_of
         from reports.analysis.compare import parse_ignored
         from reports.analysis.expect import parse_share
         from reports.analysis.launches import over_launches
-        from reports.tables.comparison import comparison_document, warnings_by_side
+        from reports.tables.comparison import comparison_document
 
         selection = wanted(self)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         left, right = sides(self.files)
-        readings = read_all([*left, *right], self.ranks, len(left))
+        readings = read_all([*left, *right], self.ranks, len(left), quiet=self.quiet)
         base, new = (
             [row for one in side for row in one.rows]
             for side in (readings[: len(left)], readings[len(left) :])
         )
         ignore = parse_ignored(self.ignore) if self.ignore else ()
-        comparisons, differing, lost = compared(base, new, self, ignore)
+        comparisons, differing, lost = compared(base, new, self, ignore, quiet=self.quiet)
         rules = rules_of(base, new, comparisons, selection.limit)
         # Before the table, so that the answer is the last line on a terminal.
-        if any(c.word == "untested" for c in comparisons):
-            rows = [r for r in [*base, *new] if r.time_s]
-            raw = all(r.times_s for r in rows)
-            how = f"measure more iterations (raise {limiting(rows)})" if raw else "keep raw times"
-            gate = (
-                "" if fail is not None else "; --fail-slower 5% fails such rows if slower by more"
-            )
-            note(f"untested: single figures have no interval; {how} to have a test{gate}")
-        for warning in warnings_by_side(warnings_of(base), warnings_of(new)):
-            note(warning)
+        if not self.quiet:
+            self._note(comparisons, base, new)
         if self.format == "md":
             from reports.tables.markdown import comparison_markdown
 
             sys.stdout.write(comparison_markdown(comparisons, differing, rules))
         elif self.format == "table":
-            _print(comparisons, rules, [*base, *new], self)
+            _print(comparisons, rules, self)
         failed = _failed(comparisons, fail, new)
         gated = fail is not None or self.fail_missing
         if gated and lost and not self.allow_missing:
@@ -150,19 +150,51 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             print(line)
         return max(int(bool(failed)), broken, expect(selection, over_launches(new), readings))
 
+    def _note(
+        self,
+        comparisons: Sequence[Comparison],
+        base: Sequence[Measurement],
+        new: Sequence[Measurement],
+    ) -> None:
+        """Print on stderr what must be known of both sides; with ``--details`` all that is known.
+
+        Without ``--details`` a line counts the other texts.
+        """
+        from reports.analysis.cautions import limiting, warnings_of, wrong_elements
+        from reports.tables.comparison import clocks, warnings_by_side
+
+        if any(c.word == "untested" for c in comparisons):
+            rows = [r for r in [*base, *new] if r.time_s]
+            raw = all(r.times_s for r in rows)
+            how = f"measure more iterations (raise {limiting(rows)})" if raw else "keep raw times"
+            gated = self.fail_slower is not None
+            gate = "" if gated else "; --fail-slower 5% fails such rows if slower by more"
+            note(f"untested: single figures have no interval; {how} to have a test{gate}")
+        wrong = [list(filter(None, [wrong_elements(side)])) for side in (base, new)]
+        needed = warnings_by_side(*wrong)
+        known = warnings_by_side(warnings_of(base), warnings_of(new))
+        for text in known if self.details else needed:
+            note(text)
+        more = len(known) - len(needed) + bool(clocks(comparisons))
+        if more and not self.details:
+            note(f"{format_count(more, 'note')} on the rows and the machine: --details")
+
 
 def compared(
     base: Sequence[Measurement],
     new: Sequence[Measurement],
     options: NoiseOptions,
     ignore: Sequence[Ignored] = (),
+    *,
+    quiet: bool = False,
 ) -> tuple[list[Comparison], list[Difference], int]:
-    """As `reports.analysis.compare.compare_runs`; prints the notes on stderr."""
+    """As `reports.analysis.compare.compare_runs`; prints the notes on stderr, unless ``quiet``."""
     from reports.analysis.compare import compare_runs
     from reports.analysis.expect import parse_share
 
     anyway = "" if options.anyway else "--anyway"
-    return compare_runs(base, new, parse_share(options.noise), anyway, note, ignore)
+    tell = (lambda text: None) if quiet else note
+    return compare_runs(base, new, parse_share(options.noise), anyway, tell, ignore)
 
 
 def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
@@ -204,17 +236,18 @@ def rules_of(
 def _print(
     comparisons: Sequence[Comparison],
     rules: Sequence[Rule],
-    rows: Sequence[Measurement],
     options: CompareCommand,
 ) -> None:
-    from reports.tables.comparison import asides, comparison_tables, counts_of, unjudged
+    from reports.tables.comparison import asides, clocks, comparison_tables, counts_of, unjudged
 
     terminal = console()
-    for shown in comparison_tables(comparisons, terminal.width):
-        print_table(terminal, shown)
-    for text in filter(None, (*asides(comparisons), unjudged(comparisons))):
-        print("\n".join(wrap_line(text, terminal.width, 0)))
-    print_rules(terminal, rules, rows, options)
+    if not options.quiet:
+        for shown in comparison_tables(comparisons, terminal.width):
+            print_table(terminal, shown)
+        details = [clocks(comparisons)] if options.details else []
+        for text in filter(None, (*asides(comparisons), unjudged(comparisons), *details)):
+            print("\n".join(wrap_line(text, terminal.width, 0)))
+    print_rules(terminal, rules, options)
     print(f"NEW against BASE: {counts_of(comparisons)}{_largest(comparisons)}")
 
 
@@ -316,7 +349,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
             _print_history(changes, [rows for _, rows in ordered])
             words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in changes.series]
             shown = [s.row for s in changes.series]
-            print_rules(console(), checklist(shown, words=words), shown, self)
+            print_rules(console(), checklist(shown, words=words), self)
         latest = [
             one
             for path, one in zip(self.files, readings, strict=True)
@@ -421,5 +454,5 @@ class ScalingCommand(RuleOptions, RunOptions, Command):
         for block in winners_map(rows, terminal.width):
             print("\n".join(block) + "\n")
         shown_rows = [s.row for series in groups for s in series]
-        print_rules(terminal, checklist(shown_rows), shown_rows, self)
+        print_rules(terminal, checklist(shown_rows), self)
         return 0

@@ -303,7 +303,7 @@ def test_unstable_rows_of_both_sides_are_said(runs: Path) -> None:
     """Rule: a verdict stands beside what is wrong with the rows that it rests on."""
     few = [changed(r, times_s=r.every[0].times_s[:3]) for r in noisy(2)]
     saved(runs / "few.jsonl", few)
-    err = cli("compare", runs / "base.jsonl", runs / "few.jsonl").err
+    err = cli("compare", runs / "base.jsonl", runs / "few.jsonl", "--details").err
     assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
 
 
@@ -314,7 +314,7 @@ def test_the_answer_is_last_and_notes_that_repeat_are_one_line(runs: Path) -> No
     few = [changed(r, times_s=r.every[0].times_s[:3]) for r in noisy(2)]
     both = saved(runs / "few.jsonl", few)
     line = "BASE and NEW: 6 of 6 rows have fewer than 6 iterations"
-    assert cli("compare", both, both).err.count(line) == 1
+    assert cli("compare", both, both, "--details").err.count(line) == 1
     cut = [runs / f"cut{k}.jsonl" for k in range(2)]
     for k, path in enumerate(cut):
         head, *lines = saved(path, noisy(k)).read_text().splitlines()
@@ -322,6 +322,25 @@ def test_the_answer_is_last_and_notes_that_repeat_are_one_line(runs: Path) -> No
         path.write_text("\n".join([head, *spoilt, *lines[2:]]))
     err = cli("compare", *cut).err
     assert "(and 3 more like it)" in err and err.count(str(runs)) == 1
+
+
+def test_a_quiet_comparison_is_the_line_with_the_verdict(runs: Path) -> None:
+    """Rule: --quiet prints the line that ends the whole text, and lines of a gate that FAILED.
+
+    The exit status is the same. What is known of the rows is printed with --details and counted
+    without. The rules on reporting are printed on request alone.
+    """
+    few = [changed(r, times_s=r.every[0].times_s[:3]) for r in noisy(2, slow=2.0)]
+    words = ["compare", runs / "base.jsonl", saved(runs / "few.jsonl", few)]
+    gate = ["--fail-slower", "5%"]
+    whole, short = cli(*words), cli(*words, "--quiet")
+    assert short.out == whole.out.splitlines(keepends=True)[-1] and not short.err
+    assert "fewer than 6 iterations" not in whole.err and "1 note on the rows" in whole.err
+    assert "fewer than 6 iterations" in cli(*words, "--details").err
+    assert "Hoefler" not in whole.out and "Hoefler" in cli(*words, "--rules").out
+    whole, short = (cli(*words, *gate, *more, status=1) for more in ((), ("--quiet",)))
+    assert short.out.splitlines() == whole.out.splitlines()[-2:]
+    assert short.out.splitlines()[1].startswith("FAILED")
 
 
 def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
@@ -512,7 +531,9 @@ def test_launches_far_apart_leave_a_table_to_read(
         told = ["-", "cannot", "tell"] if line[1] == "ring" else ["indistinguishable"]
         assert line[-len(told) :] == told
     text = " ".join(out.split())
-    assert "So few launches do not tell a difference from chance: launch both more often" in text
+    assert (
+        "So few launches do not tell a difference from chance: launch each side more often" in text
+    )
     assert text.endswith("3 indistinguishable, 3 cannot tell: the interval reaches a factor of 2")
 
 

@@ -430,7 +430,8 @@ def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
     """Rule: one line, of 80 columns at most, says that intervals are of one launch, and the remedy.
 
     It is below a run's whole answer and below its sentences alone, and among `show`'s warnings; not
-    of several launches, or where no interval tells anything.
+    of several launches, or where no interval tells anything. Of rows in a file it also says that a
+    comparison needs several launches, with or without an answer.
     """
 
     def rows(number: int = 0, times: int = 30, **more: Any) -> list[Measurement]:
@@ -456,6 +457,15 @@ def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
             [row for row in rows() if row.algorithm == "ring"],
         ):
             assert "one launch:" not in "".join(report(other, "median"))
+        of_several = "a comparison with another run needs several"
+        text = " ".join(" ".join(report(rows(), "median", kept=True)[-2:]).replace("#", "").split())
+        said = f"one launch: the next may lie outside these intervals, and {of_several};"
+        assert said in text and text.endswith("--launches 7 covers both")
+        for other in (rows(times=3), [row for row in rows() if row.algorithm == "ring"]):
+            last = report(other, "median", kept=True)[-1].removeprefix("# ")
+            assert last == f"one launch: {of_several} (--launches 7)"
+        for other in ([*rows(1), *rows(2)], [*rows(), *rows()], []):
+            assert of_several not in " ".join(report(other, "median", kept=True))
     shown = cli("show", saved(tmp_path / "one.jsonl", rows()))
     assert shown.err.count(told[0].removeprefix("# ")) == 1 and "--launches" not in shown.out
     several = saved(tmp_path / "two.jsonl", [*rows(1), *rows(2)])
