@@ -20,12 +20,11 @@ from busbar.units import (
     is_open,
 )
 from reports.analysis.compare import CANNOT_TELL
-from reports.analysis.disturbance import mostly_disturbed
+from reports.analysis.disturbance import UNKNOWN, mostly_disturbed
 from reports.analysis.steps import fastest_samples
 from reports.analysis.textbook import VOLUMES, nodes_of, shared_clause
 from reports.analysis.winners import (
     LAUNCHES,
-    UNKNOWN,
     Cells,
     Stretch,
     Winner,

@@ -12,6 +12,7 @@ from typing import TypeVar
 from busbar.counters import MUCH, SHORTEST_S, taken
 from busbar.units import agreeing, format_count, format_part, format_size
 from reports.analysis.disturbance import is_disturbed, mostly_disturbed, tells_others
+from reports.analysis.steps import is_fastest_told
 from reports.analysis.winners import LAUNCHES
 from reports.records.cores import crowding, marked
 from reports.records.measurement import Measurement, is_emulated, launch_of
@@ -147,11 +148,12 @@ def _long_enough(rows: Sequence[Measurement]) -> str:
 def too_disturbed(rows: Sequence[Measurement]) -> str:
     """Why to repeat a run before its figures are used; empty if it is well.
 
-    It is to be repeated if other programs used much of the cores during more than half of the rows.
-    The command to do so follows a line break.
+    It is to be repeated if other programs used much of the cores during more than half of the rows,
+    but not for training steps that differ by more than these programs can have changed
+    (`is_fastest_told`). The command to do so follows a line break.
     """
     timed = [r for r in rows if r.time_s is not None]
-    if not mostly_disturbed(timed):
+    if not mostly_disturbed(timed) or is_fastest_told(timed):
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     command = _again(timed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from html import unescape
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from bench.steps.options import StepOptions
 from bench.steps.step_table import closing_lines, header, row, scaling_lines
 from busbar.canvas import canvas
 from reports.analysis.answer import exchanges_alone
+from reports.analysis.disturbance import widened
 from reports.analysis.steps import fastest, figures
 from reports.figures.steps import _stacked, bars
 from reports.page.answer_part import answer_part
@@ -293,7 +295,7 @@ def test_buckets_that_overlap_are_the_reason_between_hosts() -> None:
 def test_which_update_is_faster_is_told_only_where_intervals_can() -> None:
     """Rule: where the interval reaches 1 or is missing the sentence says that it cannot tell."""
     for times, end in (
-        ([t * 1.001 for t in TIMES], r"library/ddp 1\.00 times as long \(0.\S+ to 1.\S+\)"),
+        ([t * 1.001 for t in TIMES], r"library/ddp takes 1\.00 times as long \(0.\S+ to 1.\S+\)"),
         (TIMES[:1], "no interval of their ratio: measure more steps"),
     ):
         text = fastest(
@@ -343,6 +345,64 @@ def test_a_run_and_its_record_have_one_verdict(
         "<!-- -->", ""
     ) and f"<p>{verdict}.</p>" in answer_part(rows)
     assert "may be as fast" not in shown and "the fastest of" not in shown
+
+
+@pytest.mark.parametrize(
+    ("others", "messages", "says"),
+    [
+        # ps: 3 times 113.5 ms, of which 0.55 are left, less 3 messages of 10 ms: 157 ms.
+        ((0.12, 0.45, 0.0), 3, r"ring/ddp takes the least time: .*; ps/ddp takes 3\.00 times"),
+        ((0.12, 0.7, 0.0), 3, r"cannot tell whether ring/ddp or ps/ddp .*took up to 70 % of all"),
+        ((0.12, 0.45, 0.0), 20, r"cannot tell whether ring/ddp or ps/ddp .*took up to 45 % of all"),
+        ((0.12, 0.45, 0.95), 3, r"cannot tell whether ring/ddp or sync .*; ps/ddp takes 3\.00"),
+        ((0.12, 0.45, 0.7), 3, r"ring/ddp takes the least time: .*; ps/ddp takes 3\.00 times"),
+    ],
+)
+def test_a_difference_beyond_the_disturbance_is_told(
+    others: Sequence[float], messages: int, says: str
+) -> None:
+    """Rule: programs with a share s of the cores lengthen a step to 1/(1-s) times at most, and each
+    message by 10 ms. A greater difference is told, by the load of the two rows that are compared; a
+    run of which it is told is not to be repeated.
+    """  # noqa: D205
+    times = [0.1135 + 1e-5 * n for n in range(9)]
+    rows = [
+        replace(
+            _result({**STEP, "update": name, "messages": messages}, [k * t for t in times], label),
+            noise=Noise(others=(share,)),
+            others_share=share,
+        )
+        for name, label, k, share in zip(
+            ("ring", "ps", "sync"), ("ring/ddp", "ps/ddp", "sync"), (1, 3, 9), others, strict=True
+        )
+    ]
+    rows = [*rows, replace(rows[2], algorithm="async", others_share=0.0, noise=None)]
+    verdict = fastest(rows)
+    assert re.match(says, verdict), verdict
+    disturbed = [replace(row, others_share=max(0.21, row.others_share or 0.0)) for row in rows[:2]]
+    ended = " ".join(closing_lines(disturbed))
+    assert ("too disturbed" in ended) == fastest(disturbed).startswith("cannot tell"), ended
+    assert "other programs took up to" in ended
+
+
+def test_an_interval_is_widened_by_what_other_programs_can_have_done() -> None:
+    """Rule: each end moves by the most that a side can have been lengthened; without the number of
+    messages there is no limit, and without other programs nothing moves.
+    """  # noqa: D205
+    ring, ps = (
+        replace(_result({**STEP, "messages": 4}, [t] * 9), others_share=share)
+        for t, share in ((0.1, 0.1), (0.4, 0.5))
+    )
+    low, high = widened((3.9, 4.1), [ps], [ring], unknown=True) or (0.0, 0.0)
+    assert low == pytest.approx(3.9 * (0.4 * 0.5 - 0.04) / 0.4)
+    assert high == pytest.approx(4.1 * 0.1 / (0.1 * 0.9 - 0.04))
+    # A little load counts only where most of the run was much disturbed.
+    assert (widened((3.9, 4.1), [ps], [ring], unknown=False) or (0, 0))[1] == 4.1
+    quiet = replace(ps, others_share=0.0)
+    assert widened((3.9, 4.1), [quiet], [quiet], unknown=True) == (3.9, 4.1)
+    uncounted = replace(ps, step=None)
+    assert widened((3.9, 4.1), [uncounted], [ring], unknown=True) == (0.0, inf)
+    assert widened(None, [quiet], [quiet], unknown=True) is None
 
 
 def test_an_update_of_several_runs_is_one_contender() -> None:
