@@ -25,7 +25,6 @@ _DOORS = {
     "load": "bench.api.measured:load",
     "topology": "bench.api.machine:topology",
     "pick": "bench.api.machine:pick",
-    "RunInterrupted": "bench.api.running:RunInterrupted",
     "RunPlan": "bench.api.running:RunPlan",
     "MeasuredRows": "bench.api.measured:MeasuredRows",
     "ResultTable": "bench.api.results:ResultTable",
@@ -49,7 +48,7 @@ _DOORS = {
 __all__ = [
     "Algorithm", "BestAlgorithm", "BusbarError", "Collective", "ComparedRow", "DataTypes",
     "Keywords", "MachineMap", "MeasuredRows", "Measurement", "Pick", "Picked", "PredictedTime",
-    "ResultTable", "RunInterrupted", "RunPlan", "Schedule", "SimulatedTime", "Sizes",
+    "ResultTable", "RunPlan", "Schedule", "SimulatedTime", "Sizes",
     "StepKeywords", "compare", "load", "pick", "plan", "predict", "run", "simulate", "step",
     "topology", "verify",
 ]  # fmt: skip

@@ -19,7 +19,6 @@ from bench.api.predicting import predict as predict
 from bench.api.predicting import simulate as simulate
 from bench.api.results import BestAlgorithm as BestAlgorithm
 from bench.api.results import ResultTable as ResultTable
-from bench.api.running import RunInterrupted as RunInterrupted
 from bench.api.running import RunPlan as RunPlan
 from bench.api.running import plan as plan
 from bench.api.running import run as run

@@ -251,7 +251,6 @@ def python_page() -> str:
         ("`simulate`", predicting.SimulatedTime),
         ("`rows.best`, `compare`, `predict` and `simulate`", results.ResultTable),
         ("`plan`", running.RunPlan),
-        ("`run` and `step`", running.RunInterrupted),
         ("`topology`", machine.MachineMap),
         ("`pick`", machine.Picked),
         ("`best` and `alternatives` of `Picked`", Pick),

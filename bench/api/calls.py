@@ -7,11 +7,12 @@ import re
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import ForwardRef, SupportsIndex, TypeVar, cast
+from typing import SupportsIndex
 
 from bench.api.keywords import Algorithm, Collective, DataTypes
+from bench.api.public import public
 from busbar.arguments import each
 from busbar.errors import BusbarError, ScheduleError, Unsupported, rewording
 from collectives.formats import own
@@ -40,38 +41,6 @@ _UNNAMED = (
         "sizes",
     ),
 )
-
-
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def with_keywords(keywords: type) -> Callable[[F], F]:
-    """A decorator that adds keywords to a function's signature and docstring, for ``help``.
-
-    ``keywords``: a TypedDict of options, whose docstring lists them below its first line.
-    """
-
-    def add(function: F) -> F:
-        @wraps(function)
-        def called(*arguments: object, **named: object) -> object:
-            return function(*arguments, **named)
-
-        own = list(inspect.signature(function).parameters.values())
-        more = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind,
-            )
-            for name, kind in keywords.__annotations__.items()
-        ]
-        called.__signature__ = inspect.Signature([*own[:-1], *more])  # type: ignore[attr-defined]
-        options = inspect.cleandoc(keywords.__doc__ or "").partition("\n")[2].strip()
-        called.__doc__ = f"{inspect.getdoc(function)}\n\nOptions:\n\n{options}\n"
-        return cast(F, called)
-
-    return add
 
 
 def python_names(
@@ -219,6 +188,7 @@ def build(
         raise ScheduleError(f"{of}: {name}({ranks}) is wrong: {error}") from None
 
 
+@public
 def verify(
     function: Callable[..., Schedule],
     collective: Collective = "allreduce",

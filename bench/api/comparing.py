@@ -9,6 +9,7 @@ from math import nan
 from pathlib import Path
 
 from bench.api.measured import MeasuredRows, load
+from bench.api.public import public
 from bench.api.remedies import in_keywords, written
 from bench.api.results import ResultTable, unit_of
 from busbar.arguments import each
@@ -63,6 +64,7 @@ class ComparedRow:
     across: str
 
 
+@public
 def compare(
     base: Rows,
     new: Rows,
@@ -77,7 +79,7 @@ def compare(
     needed for a verdict (``launches=5`` in `run`, or ``rows_a + rows_b``). ``noise``: the least
     relative difference that counts. ``anyway``: compare different machines or mappings, too.
     ``ignore``: ``"algorithm"``, ``"transport"`` or both, to compare two algorithms or transports:
-    ``compare(rows.filter(algorithm="ring"), rows.filter(algorithm="ps"), ignore="algorithm")``.
+    ``compare(rows.filter(algorithms="ring"), rows.filter(algorithms="ps"), ignore="algorithm")``.
     The text has the ``warnings`` of either side as well, such as that other programs disturbed it.
 
     Raises ReportError if they share no row, or differ in machine or mapping, and if a side has

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Literal
 
+from bench.api.public import public
 from busbar.arguments import unknown
 from busbar.errors import Unsupported, rewording
 from topology.diagnostics import Finding, check
@@ -53,6 +54,7 @@ class MachineMap:
         """Problems that cost performance, worst first."""
         return check(self.topology)
 
+    @public
     def pick(
         self,
         k: int,
@@ -125,6 +127,7 @@ class Picked:
         return f"<pre>{escape(str(self))}</pre>"
 
 
+@public
 def topology(*files: str | Path) -> MachineMap:
     """The map of this machine, or of one from files that ``busbar topology --from`` reads.
 
@@ -152,6 +155,7 @@ def _check_count(k: object) -> None:
         )
 
 
+@public
 def pick(
     k: int,
     *files: str | Path,

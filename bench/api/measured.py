@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import cached_property
 from html import escape
 from itertools import chain
 from math import nan
-from operator import attrgetter, index
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 from msgspec import structs
 
 from bench.api.keywords import Collective, DataTypes, Placement, Transport
+from bench.api.public import public
 from bench.api.remedies import in_keywords
 from bench.api.results import BestAlgorithm, ResultTable, item, with_units
 from busbar.arguments import each, unknown
@@ -27,8 +26,7 @@ from busbar.errors import MissingFile, MissingLibrary, ReportError, StoreError, 
 from busbar.files import FIGURE_FORMS, FigureForm, has_content, make_folder, write_all
 from busbar.terminal import wrap_line
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
-from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
-from collectives.schedule.ops import OPS
+from collectives.schedule.dtypes import canonical
 from reports.analysis.answer import answers, one_launch, verdict
 from reports.analysis.cautions import (
     causes,
@@ -48,7 +46,7 @@ from reports.readers.codec import with_details
 from reports.readers.frame import frame
 from reports.readers.reading import read_each
 from reports.records.measurement import Measurement, grouped
-from reports.records.metrics import PLACEMENT, TESTS
+from reports.records.metrics import PLACEMENT
 from reports.records.table import COLUMNS, KEYS, Coded, as_columns, distinct, folded, launch_name
 from reports.statistics.quantities import LATENCY_BOUND
 from reports.tables.scaling import answer, best_lines
@@ -97,7 +95,7 @@ class MeasuredRows(Sequence[Measurement]):
 
     def __getitem__(self, at: int | slice) -> Measurement | MeasuredRows:
         """A row; a slice gives another MeasuredRows. Raises IndexError with the number of rows."""
-        instead = 'rows.filter(algorithm="ring") chooses rows, rows.frame() has columns'
+        instead = 'rows.filter(algorithms="ring") chooses rows, rows.frame() has columns'
         chosen = item(self.rows, at, "row", instead)
         return chosen if isinstance(chosen, Measurement) else self._part(chosen)
 
@@ -126,12 +124,13 @@ class MeasuredRows(Sequence[Measurement]):
             return NotImplemented
         return list(map(_values, self.rows)) == list(map(_values, other.rows))
 
+    @public
     def filter(
         self,
         *,
         collective: Collective | str | Sequence[Collective | str] | None = None,
-        algorithm: str | Sequence[str] | None = None,
-        size: int | str | Sequence[int | str] | None = None,
+        algorithms: str | Sequence[str] | None = None,
+        sizes: int | str | Sequence[int | str] | None = None,
         ranks: int | Sequence[int] | None = None,
         placement: Placement | Sequence[Placement] | None = None,
         transport: Transport | str | Sequence[Transport | str] | None = None,
@@ -139,28 +138,28 @@ class MeasuredRows(Sequence[Measurement]):
         op: str | Sequence[str] | None = None,
         arrival: str | Sequence[str] | None = None,
     ) -> MeasuredRows:
-        """The rows with these values, one or several each: ``filter(size="64K", ranks=[2, 4])``.
+        """The rows with these values, one or several each: ``filter(sizes="64K", ranks=[2, 4])``.
 
-        ``arrival``: a pattern without its delay, such as ``late:0``. The result is empty if no row
-        has a value that rows may have. Raises Unsupported for a value that no row can have, which
-        names those that there are, and for an algorithm that no row has but nearly so.
+        ``arrival``: a pattern without its delay, such as ``late:0``. Raises Unsupported for a value
+        that no row has, which names those that there are. The result is empty if no row has all
+        values together, and of no rows.
         """
         from bench.api.calls import type_names  # loads slowly, and few programs filter
 
-        sizes = None if size is None else [parse_size(str(one)) for one in each(size)]
-        counts = None if ranks is None else [_count(one) for one in each(ranks)]
-        types = None if dtype is None else list(map(canonical, type_names(dtype)))
         wanted = {
-            "collective": collective, "algorithm": algorithm, "size": sizes, "ranks": counts,
-            "placement": placement, "transport": transport, "dtype": types, "op": op,
+            "collective": collective,
+            "algorithm": algorithms,
+            "size": None if sizes is None else [parse_size(str(one)) for one in each(sizes)],
+            "ranks": None if ranks is None else [_number(one) for one in each(ranks)],
+            "placement": placement,
+            "transport": transport,
+            "dtype": None if dtype is None else list(map(canonical, type_names(dtype))),
+            "op": op,
             "arrival": arrival,
-        }  # fmt: skip
+        }
         values = {name: list(each(one)) for name, one in wanted.items() if one is not None}
         for name, chosen in values.items():
-            if name not in ("size", "ranks"):
-                known = dict.fromkeys(_value(row, name) for row in self.rows)
-                for one in chosen:
-                    _check_value(name, one, list(known))
+            _check_values(name, chosen, self.rows)
         return self._part(
             row for row in self.rows if all(_value(row, n) in one for n, one in values.items())
         )
@@ -210,6 +209,7 @@ class MeasuredRows(Sequence[Measurement]):
             return self.rows
         return self.rows if _no_record(self.rows) else folded(as_columns(self.rows))
 
+    @public
     def frame(self, over: _Over = "rows") -> DataFrame:
         """The rows as a pandas DataFrame, see docs/logs.md. Raises MissingLibrary.
 
@@ -252,6 +252,7 @@ class MeasuredRows(Sequence[Measurement]):
         ordered.attrs["disturbance"] = in_keywords(self._of_launch or causes(self._together))
         return ordered
 
+    @public
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the rows to a file as ``out`` of `busbar.run` does, by its ending.
 
@@ -302,6 +303,7 @@ class MeasuredRows(Sequence[Measurement]):
             text += wrap_line(in_keywords(note), _WIDTH, 2)
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 
+    @public
     def figures(self, form: FigureForm = "svg") -> dict[str, bytes]:
         """The plots that ``busbar reports plot`` writes: file content by name.
 
@@ -312,6 +314,7 @@ class MeasuredRows(Sequence[Measurement]):
             raise unknown("form", str(form), FIGURE_FORMS)
         return every_figure(self.rows, [row for row in self.rows if row.step is not None], form)
 
+    @public
     def plot(self, folder: str | Path = ".", form: FigureForm = "png") -> list[Path]:
         """Write `figures` to files in a folder, which is made. Returns their paths.
 
@@ -372,6 +375,7 @@ class MeasuredRows(Sequence[Measurement]):
                 yield f'<img style="max-width:100%" alt="{escape(name)}" src="{source}">'
 
 
+@public
 def load(
     *paths: str | Path | Iterable[str | Path],
     ranks: int | None = None,
@@ -436,57 +440,21 @@ def _value(row: Measurement, name: str) -> Any:
     return getattr(row, name)
 
 
-def _check_value(name: str, value: object, of_rows: Sequence[str]) -> None:
-    """Raise Unsupported for a value that `MeasuredRows.filter` cannot look for.
-
-    ``of_rows``: the values that the rows have.
-    """
-    if not isinstance(value, str):
-        raise Unsupported(f"filter: {name} is a text or several, not {value!r}")
-    if value in of_rows:
-        return
-    # `ring/ddp` of a step, and `chain:segments=4`, have further parts.
-    longer = sorted(one for one in of_rows if one.startswith((f"{value}/", f"{value}:")))
-    plain = [one for one in of_rows if one and value.startswith(f"{one} ")]  # `ring shm`
-    if near := (longer + plain)[:1] or get_close_matches(value, of_rows, 1, 0.7):
-        if name == "algorithm" or not _is_possible(name, value):
-            raise unknown(name, value, near, "filter")
-    elif not _is_possible(name, value):
-        of_any = dict.fromkeys(filter(None, (*of_rows, *_possible(name))))
-        raise unknown(name, value, of_any, "filter")
+def _check_values(name: str, chosen: Iterable[Any], rows: Sequence[Measurement]) -> None:
+    """Raise Unsupported for a value that no row has; of no rows everything can be chosen."""
+    show = format_size if name == "size" else str
+    of_rows = dict.fromkeys(_value(row, name) for row in rows)
+    there_are = ", ".join(show(one) for one in of_rows if one not in (None, ""))
+    for one in chosen if rows else ():
+        if one not in list(of_rows):
+            shown = show(one) if name == "size" else repr(one)
+            have = f"there are: {there_are}" if there_are else "these rows have none"
+            raise Unsupported(f"filter: no {name} {shown}; {have}")
 
 
-def _is_possible(name: str, value: str) -> bool:
-    """True if a row may have a value, such as ``iallreduce`` in a log of another benchmark."""
-    if name == "collective":
-        return names.is_collective(value) or value in TESTS or value.startswith("step:")
-    if name == "arrival" and re.fullmatch(r"late:[0-9]+|.*[./].*", value):  # or a file's name
-        return True
-    return name == "algorithm" or value in _possible(name)
-
-
-def _possible(name: str) -> Sequence[str]:
-    """The values of Busbar's own rows, for messages."""
-    values: Mapping[str, Iterable[str]] = {
-        "collective": (*names.KNOWN, *TESTS),
-        "placement": PLACEMENT,
-        "transport": ("", *get_args(Transport), "rdma"),  # rdma: of perftest
-        "dtype": ("", *DTYPES, *FLOAT8),
-        "op": ("", *OPS, "none"),
-        "arrival": ("", "zero", "ramp", "random", "late:RANK"),
-    }
-    return sorted(values[name])
-
-
-def _count(ranks: object) -> int:
-    """A number of ranks, also as a text. Raises Unsupported."""
-    try:
-        count = int(ranks) if isinstance(ranks, str) else index(ranks)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        count = 0
-    if count < 1 or isinstance(ranks, bool):
-        raise Unsupported(f"filter: ranks is a whole number from 1, or several, not {ranks!r}")
-    return count
+def _number(ranks: object) -> object:
+    """A number of ranks that is written as a text as a number; another value as it is."""
+    return int(ranks) if isinstance(ranks, str) and ranks.isdigit() else ranks
 
 
 def _no_record(rows: Sequence[Measurement]) -> Measurement | None:
@@ -541,6 +509,8 @@ def _best(winner: Winner, named: Measurement) -> BestAlgorithm:
         ratio_low=winner.low,
         ratio_high=winner.high,
         library_ratio=winner.library,
+        library_ratio_low=winner.library_low,
+        library_ratio_high=winner.library_high,
         answer=plain_name(named),
         answer_transport=named.transport,
         collective=row.collective,

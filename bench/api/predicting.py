@@ -12,6 +12,7 @@ from typing import SupportsIndex
 from bench.api.calls import build, function_name, in_python, listed, python_names
 from bench.api.keywords import Algorithm, Collective, Sizes
 from bench.api.machine import map_names
+from bench.api.public import public
 from bench.api.results import ResultTable
 from busbar.arguments import each
 from busbar.errors import Unsupported
@@ -88,6 +89,7 @@ class SimulatedTime:
     machine: str
 
 
+@public
 def predict(
     collective: Collective = "allreduce",
     *,
@@ -164,6 +166,7 @@ def predict(
     return ResultTable(PredictedTime, lines, "\n".join(text))
 
 
+@public
 def simulate(
     collective: Collective = "allreduce",
     *,

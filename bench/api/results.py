@@ -30,9 +30,10 @@ class BestAlgorithm:
     ``verdict``: ``fastest``; ``may be no faster`` if the interval of ``ratio`` reaches 1 or is not
     known; ``cannot tell`` if it is too wide to say anything; ``alone`` without a competitor.
     ``ratio``: time of the second, ``next``, over the fastest one's; ``ratio_low``, ``ratio_high``:
-    its 95 % interval. ``library_ratio``: the same of the library, None if it is the fastest.
-    ``answer``: the algorithm that `MeasuredRows.answer` names for the range of this size; it is
-    another one only where the verdict is not ``fastest``. ``transport``, ``next_transport``,
+    its 95 % interval. ``library_ratio``: time of the library over the fastest one's, with
+    ``library_ratio_low`` and ``library_ratio_high``; None if the library is the fastest, or was not
+    measured. ``answer``: the algorithm that `MeasuredRows.answer` names for the range of this size;
+    it is another one only where the verdict is not ``fastest``. ``transport``, ``next_transport``,
     ``answer_transport``: what moved the bytes of these three; with two transports, ``next`` may be
     the same algorithm over the other one. ``arrival``: the pattern in which ranks arrived, without
     its delay, such as ``late:0``. ``across``: what the times are (docs/record.md).
@@ -53,6 +54,8 @@ class BestAlgorithm:
     ratio_low: float | None
     ratio_high: float | None
     library_ratio: float | None
+    library_ratio_low: float | None
+    library_ratio_high: float | None
     answer: str
     answer_transport: str
     collective: str

@@ -23,7 +23,6 @@ from bench.api.calls import (
     listed,
     python_names,
     type_names,
-    with_keywords,
 )
 from bench.api.keywords import (
     Algorithm,
@@ -35,6 +34,7 @@ from bench.api.keywords import (
     StepOptionKeywords,
 )
 from bench.api.measured import MeasuredRows, load
+from bench.api.public import ELSEWHERE, public, with_keywords
 from bench.api.remedies import in_keywords
 from bench.cli.main import names
 from bench.cli.ranks import core_ranks
@@ -72,12 +72,6 @@ else:
 
 _STEPS = "step"
 _MOST_LINES, _LONGEST_LINE = 5, 200  # of a launcher, in an exception
-# What an option may be called elsewhere.
-_ELSEWHERE = {
-    "begin": "minbytes", "start": "minbytes", "end": "maxbytes", "stop": "maxbytes",
-    "factor": "stepfactor", "iterations": "iters", "warmup": "warmup_iters", "nranks": "ranks",
-    "type": "dtype", "algo": "algorithms",
-}  # fmt: skip
 #: Options and commands that print or draw, and what there is in Python.
 NOT_RUN = {
     "details": "use print(rows), or print(rows.filter(ranks=2)) for the tables of one count",
@@ -102,24 +96,6 @@ _ERRORS: Mapping[int, type[BusbarError]] = {
     MISSING: Unavailable,
     RANK_LOST: RankFailure,
 }
-
-
-class RunInterrupted(KeyboardInterrupt):
-    """The KeyboardInterrupt of `run` and `step` while ranks run.
-
-    ``rows``: those that were finished before it, of this call.
-    """
-
-    rows: MeasuredRows
-
-    def __init__(self, rows: MeasuredRows, outs: Sequence[str]) -> None:
-        """``outs``: the files that have the rows."""
-        kept = (
-            f"in {', '.join(outs)}" if outs else 'in this error\'s rows; out="run.jsonl" keeps them'
-        )
-        finished = f"{format_count(len(rows), 'finished row')} {kept}"
-        super().__init__(finished if rows else "interrupted before a row was finished")
-        self.rows = rows
 
 
 @dataclass(frozen=True)
@@ -148,6 +124,7 @@ class RunPlan:
 
 
 @with_keywords(OptionKeywords)
+@public
 def run(
     collective: Collective = "allreduce",
     *,
@@ -166,8 +143,8 @@ def run(
     turn. ``algorithms``: as for ``-A``, and functions of a rank count that return a Schedule, which
     is proven here before anything starts. ``sizes``: bytes, or text such as ``"64K"`` (default: 1
     MB to 1 GB), rounded down to whole elements. ``dtype``: as ``datatype``. ``out``: a file, or
-    several, to write the records to; an interrupt without one leaves only the ``rows`` of
-    `busbar.RunInterrupted`. ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which
+    several, to write the records to; an interrupt without one leaves only the ``rows`` of the
+    KeyboardInterrupt. ``launcher``: a cluster's launcher, such as ``srun -n {ranks}``, which
     must start as many ranks as are given; one that PATH lacks is the one beside this Python.
     ``progress``: shows a bar in a notebook or on a terminal, unless False. Other keywords are the
     command's options: ``placement="out"``, ``budget=0.5``, ``transport="mpi"``;
@@ -175,7 +152,8 @@ def run(
 
     Raises Unsupported for invalid options, ScheduleError if a function's schedule is wrong,
     Unavailable if something needed is missing, RankFailure if a rank was lost. Rows with wrong
-    results are returned too, and counted in ``wrong``.
+    results are returned too, and counted in ``wrong``. Ctrl-C ends the ranks and raises
+    KeyboardInterrupt, whose ``rows`` are the finished ones.
     """
     request = _request(
         collective,
@@ -192,6 +170,8 @@ def run(
     return _measure(collective, request, progress, RENAMED)
 
 
+@with_keywords(Keywords)
+@public
 def plan(collective: Collective = "allreduce", **keywords: Unpack[Keywords]) -> RunPlan:
     """What `run` with the same arguments would measure, and how long that may take.
 
@@ -273,7 +253,7 @@ def _request(
     parser = make_parser(collective)
     _refuse_check(options.get("check"))
     with python_names(parser, values=[*more.values(), out, launcher]):
-        argv = parser.words(more, of, _ELSEWHERE)
+        argv = parser.words(more, of, ELSEWHERE)
         several = _launches(lambda words: parse(words, collective), argv, ranks, launcher, out, of)
         if functions and several.unknown:
             raise Unsupported(
@@ -325,6 +305,7 @@ def _begin(collective: str, elsewhere: bool, ranks: int, argv: Sequence[str]) ->
 
 
 @with_keywords(StepOptionKeywords)
+@public
 def step(
     model: str | Path = "resnet50",
     *,
@@ -476,58 +457,91 @@ def _measure(
     ``name``: of the benchmark. ``renamed``: of its options, for messages of the ranks. Raises as
     `run` does.
     """
-    several, parser = request.several, request.parser
-    outs, who = several.outs, "the ranks" if several.launcher is None else "the launcher"
+    several = request.several
     with folder_for_rows(elsewhere=several.elsewhere) as folder:
-        rows = folder / "rows.jsonl"
-        notes: list[str] = []
-        # Schedules of functions are proven here for every count, before anything starts.
-        with python_names(parser, renamed):
-            argv = {count: request.argv_of(count, folder) for count in several.counts}
-        for count in several.counts:
-            files = [f"--out={rows}", f"--after={rows}", *(f"--out={one}" for one in outs)]
-            title = name if several.unknown else f"{name}, {format_count(count, 'rank')}"
-            begin = None
-            if name != _STEPS and not several.unknown:
-                begin = partial(_begin, name, several.elsewhere, count, argv[count])
-            with show_progress(title, progress, begin) as on_line:
-                ended = run_of_its_own(
-                    [f"bench.{name}"],
-                    count,
-                    [*argv[count], *files],
-                    command=several.launcher,
-                    check_ranks=not several.unknown,
-                    on_line=on_line,
-                    stdout=subprocess.DEVNULL,
-                )
-            if ended.interrupted == signal.SIGINT:
-                raise RunInterrupted(_finished(rows, outs), outs)
-            if ended.interrupted:
-                break
-            errors = error_messages(ended.err)
-            if ended.status not in (GOOD, FOUND):
-                # Without a message of ours the status is the launcher's, whose numbers differ.
-                kind = _ERRORS.get(ended.status, RankFailure) if errors else RankFailure
-                message = f"{who} ended with status {ended.status}"
-                if errors:
-                    message = in_python(errors[-1], parser, renamed)
-                raise kind(message + (_others(ended.err) if kind is RankFailure else ""))
-            notes += errors
-        if not ended.interrupted and not rows.exists():
-            raise RankFailure(
-                f"{who} ended with status {ended.status} and no rank wrote results to {folder}"
-                f"{_others(ended.err)}"
-            )
-        measured = None if ended.interrupted else _measured(rows, outs)
+        file = folder / "rows.jsonl"
+        try:
+            notes, by = _launch(name, request, progress, renamed, file)
+            measured = None if by else _measured(file, several.outs)
+        except KeyboardInterrupt:
+            raise _interrupt(_finished(file, several.outs), several.outs) from None
     if measured is None:  # the ranks and files are gone, as if the signal had come here alone
-        signal.raise_signal(ended.interrupted)
-        name = signal.Signals(ended.interrupted).name
-        raise RankFailure(f"the ranks were ended because {name} came to this process")
+        signal.raise_signal(by)
+        raise RankFailure(
+            f"the ranks were ended because {signal.Signals(by).name} came to this process"
+        )
     # Those in brief are of one launch each; `MeasuredRows.warnings` has them of all rows. The file
     # has the reason of a run that ended early.
     early = {note.partition(f"{ENDED_EARLY}: ")[2] for note in measured.notes}
     more = [note for note in notes if not is_in_brief(note) and in_keywords(note) not in early]
     return MeasuredRows(measured, dict.fromkeys([*measured.notes, *more]))
+
+
+def _launch(
+    name: str,
+    request: _Request,
+    progress: bool | None,
+    renamed: Mapping[str, str],
+    file: Path,
+) -> tuple[list[str], int]:
+    """Start the launches, whose rows are added to ``file``. Returns their messages, and a signal.
+
+    The signal is the one to this process that ended the ranks, or 0. Raises KeyboardInterrupt for
+    SIGINT.
+    """
+    several, notes = request.several, list[str]()
+    who = "the ranks" if several.launcher is None else "the launcher"
+    # Schedules of functions are proven here for every count, before anything starts.
+    with python_names(request.parser, renamed):
+        argv = {count: request.argv_of(count, file.parent) for count in several.counts}
+    for count in several.counts:
+        files = [f"--out={file}", f"--after={file}", *(f"--out={one}" for one in several.outs)]
+        title = name if several.unknown else f"{name}, {format_count(count, 'rank')}"
+        begin = None
+        if name != _STEPS and not several.unknown:
+            begin = partial(_begin, name, several.elsewhere, count, argv[count])
+        with show_progress(title, progress, begin) as on_line:
+            ended = run_of_its_own(
+                [f"bench.{name}"],
+                count,
+                [*argv[count], *files],
+                command=several.launcher,
+                check_ranks=not several.unknown,
+                on_line=on_line,
+                stdout=subprocess.DEVNULL,
+            )
+        if ended.interrupted == signal.SIGINT:
+            raise KeyboardInterrupt
+        if ended.interrupted:
+            return notes, ended.interrupted
+        errors = error_messages(ended.err)
+        if ended.status not in (GOOD, FOUND):
+            # Without a message of ours the status is the launcher's, whose numbers differ.
+            kind = _ERRORS.get(ended.status, RankFailure) if errors else RankFailure
+            message = f"{who} ended with status {ended.status}"
+            if errors:
+                message = in_python(errors[-1], request.parser, renamed)
+            raise kind(message + (_others(ended.err) if kind is RankFailure else ""))
+        notes += errors
+    if not file.exists():
+        raise RankFailure(
+            f"{who} ended with status {ended.status} and no rank wrote results to {file.parent}"
+            f"{_others(ended.err)}"
+        )
+    return notes, 0
+
+
+def _interrupt(rows: MeasuredRows, outs: Sequence[str]) -> KeyboardInterrupt:
+    """The KeyboardInterrupt of an interrupted call, with its finished ``rows``; ``outs`` have them.
+
+    It has no class of its own: only for KeyboardInterrupt itself does Python end by SIGINT, as
+    shells expect of what Ctrl-C ends.
+    """
+    kept = f"in {', '.join(outs)}" if outs else 'in this error\'s rows; out="run.jsonl" keeps them'
+    finished = f"{format_count(len(rows), 'finished row')} {kept}"
+    error = KeyboardInterrupt(finished if rows else "interrupted before a row was finished")
+    error.rows = rows  # type: ignore[attr-defined]
+    return error
 
 
 def _measured(file: Path, outs: Sequence[str]) -> MeasuredRows:
