@@ -21,6 +21,9 @@ _ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("latency", "osu_latency", "osu_multi_lat"), "pt2pt --tests latency"),
     **dict.fromkeys(("bandwidth", "osu_bw", "osu_mbw_mr"), "pt2pt --tests bandwidth"),
     "osu_bibw": "pt2pt --tests bidirectional_bandwidth",
+    **{f"osu_{how}_latency": f"pt2pt --tests latency -A {how}" for how in ("put", "get")},
+    **{f"osu_{how}_bw": f"pt2pt --tests bandwidth -A {how}" for how in ("put", "get")},
+    "osu_put_bibw": "pt2pt --tests bidirectional_bandwidth -A put",
     "algorithms": "collectives list",
     "diff": "reports compare",
     "law": "cluster law",
@@ -111,11 +114,26 @@ def _benchmark(words: Sequence[str]) -> int:
             if one := known.get(name.replace("_", "")):
                 command = shlex.join(["busbar", one, *words[1:]])
                 raise Unsupported(f"no command {words[0]!r}; the same here: {command}")
-        raise no_command(
-            words[0], (*COMMANDS, *names), "busbar reports show", _elsewhere(words[0], names)
-        )
+        elsewhere = _elsewhere(words[0], names)
+        if len(words) > 1 and words[0].startswith("osu_") and words[0] in elsewhere:
+            raise Unsupported(_of_osu(elsewhere[words[0]], words))
+        raise no_command(words[0], (*COMMANDS, *names), "busbar reports show", elsewhere)
     status: int = load("bench.launch.control_socket:command")(words)
     return status
+
+
+def _of_osu(command: str, words: Sequence[str]) -> str:
+    """The error for a test of OSU with options: the same as words of ``command``."""
+    pairs = command.startswith("busbar pt2pt ")
+    transport = "--transport mpi" if pairs else "-A library --transport mpi"
+    options, left = load("bench.options.osu_flags:translated")(words[1:], 1 if pairs else 4)
+    notes = [f"no option for {shlex.join(left)}"] if left else []
+    if "-e" in options and load("reports.readers.names:whole")(command.split()[1], 1, 2) == 2:
+        notes.append("OSU's sizes are a rank's part, these all ranks' together")
+    same = " ".join(filter(None, (command, transport, shlex.join(options))))
+    return f"no command {words[0]!r}; the same here: {same}" + f" ({'; '.join(notes)})" * bool(
+        notes
+    )
 
 
 def _elsewhere(word: str, benchmarks: Sequence[str]) -> dict[str, str]:
