@@ -98,28 +98,45 @@ def _run(name: str, words: Sequence[str]) -> int:
     return int(target.start(name if name in ROOMS else f"bench.{name}", words[1:]))
 
 
-def _benchmark(words: Sequence[str]) -> int:
-    names: list[str] = load("bench.cli.main:commands")()
-    if words[0] not in names:
-        from busbar.commands import no_command
+def check(words: Sequence[str]) -> None:
+    """Check the command and its options, and run nothing. Raises Unsupported."""
+    name = words[0] if words else ""
+    if name in COMMANDS:
+        target = load(COMMANDS[name][1])
+        target.read(name if name in ROOMS else f"bench.{name}", words[1:])
+    elif name and not name.startswith("-"):
+        _check_benchmark(words)
+        load("bench.cli.main:check")(words)
 
-        if words[0].lower() in _PAGES:
-            page = _PAGES[words[0].lower()]
-            raise Unsupported(
-                f"no command {words[0]!r}; it is explained in {page} of the documentation"
-            )
-        if len(words) > 1 and (name := words[0].lower().removesuffix("_perf")) != words[0].lower():
-            # A program of nccl-tests, whose options are the same.
-            known = {one.replace("_", ""): one for one in names}
-            if one := known.get(name.replace("_", "")):
-                command = shlex.join(["busbar", one, *words[1:]])
-                raise Unsupported(f"no command {words[0]!r}; the same here: {command}")
-        elsewhere = _elsewhere(words[0], names)
-        if len(words) > 1 and words[0].startswith("osu_") and words[0] in elsewhere:
-            raise Unsupported(_of_osu(elsewhere[words[0]], words))
-        raise no_command(words[0], (*COMMANDS, *names), "busbar reports show", elsewhere)
+
+def _benchmark(words: Sequence[str]) -> int:
+    _check_benchmark(words)
     status: int = load("bench.launch.control_socket:command")(words)
     return status
+
+
+def _check_benchmark(words: Sequence[str]) -> None:
+    """Raise Unsupported if the first word is no benchmark, with what to type instead."""
+    names: list[str] = load("bench.cli.main:commands")()
+    if words[0] in names:
+        return
+    from busbar.commands import no_command
+
+    if words[0].lower() in _PAGES:
+        page = _PAGES[words[0].lower()]
+        raise Unsupported(
+            f"no command {words[0]!r}; it is explained in {page} of the documentation"
+        )
+    if len(words) > 1 and (name := words[0].lower().removesuffix("_perf")) != words[0].lower():
+        # A program of nccl-tests, whose options are the same.
+        known = {one.replace("_", ""): one for one in names}
+        if one := known.get(name.replace("_", "")):
+            command = shlex.join(["busbar", one, *words[1:]])
+            raise Unsupported(f"no command {words[0]!r}; the same here: {command}")
+    elsewhere = _elsewhere(words[0], names)
+    if len(words) > 1 and words[0].startswith("osu_") and words[0] in elsewhere:
+        raise Unsupported(_of_osu(elsewhere[words[0]], words))
+    raise no_command(words[0], (*COMMANDS, *names), "busbar reports show", elsewhere)
 
 
 def _of_osu(command: str, words: Sequence[str]) -> str:
