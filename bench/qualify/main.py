@@ -57,7 +57,7 @@ from bench.qualify.store import (
 from bench.qualify.task import Task
 from busbar.arguments import program, time_in, whole
 from busbar.commands import Command
-from busbar.errors import StoreError, Unsupported
+from busbar.errors import StoreError, Unavailable, Unsupported
 from busbar.files import check, write
 from busbar.host import core_share, hostname
 from busbar.launchers import launched
@@ -378,6 +378,8 @@ _SETTLED = (
 )
 
 
+# The batch of launches that belong to none.
+_NO_BATCH = -1
 # The question that each stage answers.
 _ABOUT = {
     Stage.ALONE: "is each host reachable, with the same software, as fast as hosts of its kind?",
@@ -469,10 +471,12 @@ def _campaign(
 
     if launcher.kind == SRUN and next_batch(campaign.observations).launches:
         hostlist.check_in_job(header.cluster.hosts, os.environ)
-    store = Store(folder, campaign)
-    recorder = Recorder(store, engine, campaign.observations)
     where = " in the same busbar cluster" if is_emulated({"variables": os.environ}) else ""
     remedy = f"{program('bench.qualify')} --resume {folder} goes on{where}"
+    if next_batch(campaign.observations).launches:
+        _check_resumable(engine, folder, campaign.observations, remedy)
+    store = Store(folder, campaign)
+    recorder = Recorder(store, engine, campaign.observations)
     try:
         last = engine.campaign(next_batch, campaign.observations, recorder, remedy)
     except Interrupted:
@@ -481,6 +485,54 @@ def _campaign(
     finally:
         store.close()
     return last, recorder.observations
+
+
+class _Unkept:
+    """Keeps no observation in the run directory; see `engine.Watcher`."""
+
+    def __init__(self) -> None:
+        self.works = False
+
+    def decided(self, decision: Decision) -> None:
+        """Print the purpose."""
+        if decision.launches:
+            print_note(decision.purpose)
+
+    def observed(self, observation: Observation) -> None:
+        """See whether the launch worked."""
+        self.works = self.works or observation.reports[0].ending is Ending.FINISHED
+
+
+def _check_resumable(
+    engine: Engine, folder: Path, known: Sequence[Observation], remedy: str
+) -> None:
+    """Launch some hosts again that worked before the interruption.
+
+    Raises Unavailable if none of them works, as on a machine outside the cluster: the launches that
+    are left would fail there, and would count against the hosts.
+    """
+    worked = {
+        one.launch.hosts[0]: one.launch
+        for one in known
+        if one.launch.stage is Stage.ALONE and one.reports[0].ending is Ending.FINISHED
+    }
+    if not worked:
+        return
+    hosts = list(worked)
+    chosen = dict.fromkeys((hosts[0], hosts[len(hosts) // 2], hosts[-1]))
+    launches = tuple(replace(worked[host], batch=_NO_BATCH) for host in chosen)
+    names = ", ".join(chosen)
+    purpose = f"before going on: do hosts that worked earlier ({names}) still work?"
+    watcher = _Unkept()
+    again = Decision(launches, (), purpose)
+    done = Decision((), ())
+    engine.campaign(lambda ended: done if ended else again, (), watcher, remedy)
+    if not watcher.works:
+        raise Unavailable(
+            f"{folder}: not resumed and unchanged: hosts that worked earlier ({names}) do not work"
+            " from here; resume where the run began (in its busbar cluster, job or network), or"
+            f" look at the launcher: {shlex.join(engine.words(launches[0]))}"
+        )
 
 
 def _write_records(folder: Path, header: Header, known: Sequence[Observation]) -> None:

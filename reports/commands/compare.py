@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from math import log
+from math import inf, log
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,7 +17,7 @@ from busbar.errors import ReportError
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.tables import new_table
 from busbar.terminal import wrap_line
-from busbar.units import agreeing, format_change, format_count
+from busbar.units import agreeing, format_change, format_count, format_part
 from reports.commands.output import (
     ExpectOptions,
     LogOptions,
@@ -56,7 +56,23 @@ class NoiseOptions(OptionGroup):
     anyway: bool = switch("--anyway  compare even if machine or mapping differ")
 
 
-class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Command):
+class GateOptions(OptionGroup):
+    """What a gate does about rows without a verdict."""
+
+    fail_unjudged: bool = switch(
+        "--fail-unjudged  exit with status 1 when a row has no verdict, because too little was"
+        " measured to tell"
+    )
+
+    def unjudged(self, rows: int, of: int, why: str = "have no verdict") -> str:
+        """The line of a gate on ``rows`` without a verdict; empty without such rows."""
+        text = format_part(rows, of, "row", why)
+        if self.fail_unjudged:
+            return f"FAILED: {text}" * bool(rows)
+        return f"not judged: {text}; --fail-unjudged fails such rows" * bool(rows)
+
+
+class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogOptions, Command):
     """NEW against BASE: faster, slower or indistinguishable."""
 
     USAGE = "%(prog)s BASE NEW [options]\n       %(prog)s BASE… -- NEW… [options]"
@@ -83,7 +99,8 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         alternatives="missing",
     )
     allow_missing: bool = switch(
-        "--allow-missing  with --fail-slower: NEW may lack rows of BASE", alternatives="missing"
+        "--allow-missing  with --fail-slower or --fail-unjudged: NEW may lack rows of BASE",
+        alternatives="missing",
     )
     quiet: bool = switch(
         "-q --quiet  print the line with the verdict alone, and lines of gates that FAILED",
@@ -103,7 +120,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
     def run(self) -> int:
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
-        from reports.analysis.compare import parse_ignored
+        from reports.analysis.compare import CANNOT_TELL, UNTESTED, parse_ignored
         from reports.analysis.expect import parse_share
         from reports.analysis.launches import over_launches
         from reports.tables.comparison import comparison_document
@@ -129,7 +146,13 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         elif self.format == "table":
             _print(comparisons, rules, self)
         failed = _failed(comparisons, fail, new)
-        gated = fail is not None or self.fail_missing
+        gated = fail is not None or self.fail_missing or self.fail_unjudged
+        untold = sum(c.word in (CANNOT_TELL, UNTESTED) for c in comparisons)
+        unjudged = self.unjudged(untold, len(comparisons)) if gated else ""
+        if failed and untold == len(comparisons):
+            unjudged = ""  # a failure says so
+        elif self.fail_unjudged and untold:
+            failed.append(unjudged)
         if gated and lost and not self.allow_missing:
             lost_rows = f"{format_count(lost, 'row')} of BASE"
             way_out = "" if self.fail_missing else "; --allow-missing accepts that"
@@ -139,6 +162,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             document = {
                 **comparison_document(comparisons, differing),
                 "only_in_base": lost,
+                "unjudged": untold,
                 "failed": [line.removeprefix("FAILED: ") for line in failed],
                 "expectations": expected,
             }
@@ -146,6 +170,8 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             missed = bool(selection.rules and not expected["kept"])
             return int(bool(failed) or missed or bool(gated and expected["broken"]))
         broken = print_broken(readings) if gated and not selection.rules else 0
+        if unjudged and not self.fail_unjudged:
+            print(unjudged)
         for line in failed:
             print(line)
         return max(int(bool(failed)), broken, expect(selection, over_launches(new), readings))
@@ -299,7 +325,7 @@ _CAMPAIGNS = 4
 _MARGIN = 0.1
 
 
-class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
+class HistoryCommand(RuleOptions, GateOptions, NoiseOptions, RunOptions, Command):
     """Many runs in their order, and where the times changed."""
 
     files: tuple[Path, ...] = option(
@@ -321,7 +347,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         from reports.analysis.history import history
         from reports.analysis.history import in_order as by_start
         from reports.analysis.quality import checklist
-        from reports.statistics.change_points import LEAST
+        from reports.statistics.change_points import FEWEST_RUNS, LEAST
         from reports.tables.comparison import history_csv, history_document
 
         if all(map(is_qualified, self.files)):
@@ -356,7 +382,14 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
             if str(path) == changes.runs[-1]
         ]
         out = sys.stdout if self.format == "table" else sys.stderr
-        return _history_gate(changes, fail, latest, out)
+        if fail is None and not self.fail_unjudged:
+            return 0
+        short = sum(len(s.points) < FEWEST_RUNS for s in changes.series)
+        why = f"have fewer than {FEWEST_RUNS} runs"
+        if unjudged := self.unjudged(short, len(changes.series), why):
+            print(unjudged, file=out)
+        missed = int(bool(unjudged and self.fail_unjudged))
+        return missed | _history_gate(changes, fail, latest, out)
 
 
 def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
@@ -421,10 +454,9 @@ def _history_gate(
 ) -> int:
     """1 if a row's latest change, or an alarm since, is a slowdown above ``fail``; else 0.
 
-    Also 1 if the latest run failed or has wrong elements.
+    Also 1 if the latest run failed or has wrong elements. ``fail``: None without this limit.
     """
-    if fail is None:
-        return 0
+    fail = inf if fail is None else fail
     slow = [s for s in changes.series if s.cuts and s.cuts[-1].ratio > 1 + fail]
     open_ = [s for s in changes.series if s.alarm is not None and s.alarm.ratio > 1 + fail]
     for rows, what in ((slow, "since their latest change"), (open_, "in the last runs")):

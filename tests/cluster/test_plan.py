@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.cluster import cpu, text
+from bench.cluster import cpu, main, text
 from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making
 from bench.cluster.launchers import check_hosts, launching, starts_ranks, variables
+from bench.cluster.main import ClusterCommand
 from bench.cluster.network import Network
 from bench.cluster.use import Use, counters, picture, used
 from bench.timing.clock import VARIABLE, skew
@@ -332,6 +333,33 @@ def test_commands_that_start_ranks_themselves_run_once(name: str) -> None:
         assert launching(words, 8) == words
     for words in (["busbar"], ["busbar", "allreduce", name], ["python3", "-m", "bench.step"]):
         assert not starts_ranks(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["busbar", "allreduce", "--frob", "3"], "unrecognized arguments: --frob 3"),
+        ([sys.executable, "-m", "bench.qualify", "--byts", "1"], "did you mean --bytes"),
+        (["busbar", "topology", "measure", "--bits", "1"], "unrecognized arguments: --bits 1"),
+        (["busbar", "osu_allreduce", "-i", "3"], "no command 'osu_allreduce'; the same here"),
+        (["busbar", "allreduce", "--ranks", "4", "-r", "7"], "--root 7: there are only ranks 0"),
+    ],
+)
+def test_options_of_busbars_commands_are_checked_before_hosts_are_made(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a wrong option costs no start of emulated hosts, however the command is spelled."""
+
+    def made(*_: object) -> None:
+        raise AssertionError("hosts are made")
+
+    monkeypatch.setattr(main, "Cluster", made)
+    command = ClusterCommand.parse(["--", *words], ClusterCommand.make_parser())
+    with pytest.raises(Unsupported, match=message):
+        command.run()
+    other = ClusterCommand.parse(["--", "/other/bin/busbar", "frob"], ClusterCommand.make_parser())
+    with pytest.raises(AssertionError, match="hosts are made"):  # another Busbar's own options
+        other.run()
 
 
 def test_busbar_is_found_in_this_pythons_environment() -> None:

@@ -561,7 +561,30 @@ def test_a_gate_that_judged_nothing_fails(runs: Path) -> None:
     words = ["compare", *sides[0], "--", *sides[1]]
     cli(*words)
     out = " ".join(cli(*words, "--fail-slower", "5%", status=1).out.split())
-    assert "FAILED: none of 3 rows could be judged" in out and "--launches 12" in out
+    assert out.endswith("FAILED: none of 3 rows could be judged") and "--launches 12" in out
+
+
+def test_a_gate_counts_the_rows_without_a_verdict_and_fails_them_if_asked(runs: Path) -> None:
+    """Rule: rows that cannot tell pass beside rows with a verdict, and the last line counts them.
+
+    With --fail-unjudged they fail, also without --fail-slower.
+    """
+    sides: dict[str, list[str]] = {"x": [], "y": []}
+    for side, files in sides.items():
+        for n in range(6):
+            made = noisy(ord(side) + n, slow=(1, 50)[n % 2])  # the rings only
+            files.append(str(saved(runs / f"{side}-{n}.jsonl", made)))
+    words = ["compare", *sides["x"], "--", *sides["y"]]
+    rows = "3 of 6 rows have no verdict"
+    note = f"not judged: {rows}; --fail-unjudged fails such rows"
+    assert cli(*words, "--fail-slower", "5%").out.splitlines()[-1] == note
+    assert json.loads(cli(*words, "--format", "json").out)["unjudged"] == 3
+    for more in ([], ["--fail-slower", "5%"]):
+        out = cli(*words, "--fail-unjudged", *more, status=1).out
+        assert out.splitlines()[-1] == f"FAILED: {rows}"
+    whole = [runs / "base.jsonl", runs / "same.jsonl"]  # one launch a side has no verdict
+    assert cli("compare", *whole, "--fail-slower", "5%").out.splitlines()[-1].startswith("not jud")
+    assert "FAILED: 6 of 6 rows" in cli("compare", *whole, "--fail-unjudged", status=1).out
 
 
 def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
