@@ -186,7 +186,7 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
 
         Without ``--details`` a line counts the other texts.
         """
-        from reports.analysis.cautions import limiting, warnings_of, wrong_elements
+        from reports.analysis.cautions import far_off, limiting, warnings_of, wrong_elements
         from reports.tables.comparison import clocks, warnings_by_side
 
         if any(c.word == "untested" for c in comparisons):
@@ -196,8 +196,8 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
             gated = self.fail_slower is not None
             gate = "" if gated else "; --fail-slower 5% fails such rows if slower by more"
             note(f"untested: single figures have no interval; {how} to have a test{gate}")
-        wrong = [list(filter(None, [wrong_elements(side)])) for side in (base, new)]
-        needed = warnings_by_side(*wrong)
+        sides = ([wrong_elements(side), far_off(side)] for side in (base, new))
+        needed = warnings_by_side(*(list(filter(None, texts)) for texts in sides))
         known = warnings_by_side(warnings_of(base), warnings_of(new))
         for text in known if self.details else needed:
             note(text)
