@@ -24,6 +24,7 @@ from bench.cluster.use import picture
 from bench.timing.clock import VARIABLE
 from busbar.commands import Command, CommandTable
 from busbar.files import check, write
+from busbar.host import PORT_RATE
 from busbar.process import load
 from busbar.terminal import print_note
 from busbar.units import format_count, format_link_rate
@@ -121,11 +122,15 @@ def _run(wanted: ClusterOptions) -> int:
 
 
 def _environment(wanted: ClusterOptions) -> dict[str, str]:
-    """The present environment, with the emulated errors of hosts' clocks."""
-    if wanted.clocks is None:
-        return dict(os.environ)
-    names = [Network.name(host) for host in range(wanted.network.hosts)]
-    return {**os.environ, VARIABLE: wanted.clocks.of(names, time.perf_counter())}
+    """The present environment, with the rate of ports and the emulated errors of hosts' clocks."""
+    network = wanted.network
+    env = {name: value for name, value in os.environ.items() if name != PORT_RATE}
+    if network.port_rate is not None:
+        env[PORT_RATE] = repr(network.port_rate)
+    if wanted.clocks is not None:
+        names = [network.name(host) for host in range(network.hosts)]
+        env[VARIABLE] = wanted.clocks.of(names, time.perf_counter())
+    return env
 
 
 def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:

@@ -12,9 +12,9 @@ from reports.records.table import KEYS
 
 #: The interval of a ratio of single launches that other programs may have changed without a limit.
 UNKNOWN = (0.0, inf)
-#: Seconds that a message may wait for a core of its receiver beside other programs, at most: three
-#: of Linux's time slices of 3 ms. Beside other work a message waited for 3.6 ms (docs/cluster.md).
-LATE_S = 0.01
+#: Seconds that messages wait for a core of their receivers beside other programs, at most in the
+#: mean. Linux's time slice is 3 ms; beside other work they waited for 3.6 ms (docs/cluster.md).
+LATE_S = 0.005
 
 
 def is_disturbed(row: Measurement, share: float = OTHERS) -> bool:

@@ -22,6 +22,7 @@ from bench.cluster.use import Use, counters, picture, used
 from bench.timing.clock import VARIABLE, skew
 from busbar.counters import Look
 from busbar.errors import Unavailable, Unsupported
+from busbar.host import PORT_RATE, emulated_port_rate
 from busbar.units import format_link_rate
 
 
@@ -188,6 +189,22 @@ def test_values_of_options() -> None:
     assert text.latency("50us") == pytest.approx(5e-5)
     assert text.loss("0.1%") == pytest.approx(1e-3)
     assert text.clocks("3s:100ppm") == (3.0, 100.0)
+
+
+@given(networks())
+def test_the_rate_of_ports_is_told_where_nothing_else_limits(network: Network) -> None:
+    """Rule: commands in the cluster know the rate of ports if all are equal, and there are no racks
+    or pairs; any other value is refused in one line.
+    """  # noqa: D205
+    rates = {rate for cable in network.cables() for rate in (cable.up, cable.down)}
+    even = len(rates) == 1 and network.racks == 1 and not network.pairs and network.lossless
+    assert network.port_rate == (rates.pop() if even else None)
+    if network.port_rate is not None:
+        assert emulated_port_rate({PORT_RATE: repr(network.port_rate)}) == network.port_rate
+    assert emulated_port_rate({}) is None
+    for wrong in ("", "0", "nan", "inf", "fast"):
+        with pytest.raises(Unsupported, match=PORT_RATE):
+            emulated_port_rate({PORT_RATE: wrong})
 
 
 def test_hosts_clocks_are_off_by_what_was_asked_for() -> None:
