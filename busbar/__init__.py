@@ -35,6 +35,7 @@ _DOORS = {
     "MachineMap": "bench.api.machine:MachineMap",
     "Picked": "bench.api.machine:Picked",
     "Pick": "topology.placement.pick:Pick",
+    "Finding": "topology.diagnostics:Finding",
     "Measurement": "reports.records.measurement:Measurement",
     "Schedule": "collectives.schedule.schedule:Schedule",
     "Algorithm": "bench.api.keywords:Algorithm",
@@ -47,8 +48,8 @@ _DOORS = {
 }
 __all__ = [
     "Algorithm", "BestAlgorithm", "BusbarError", "Collective", "ComparedRow", "DataTypes",
-    "Keywords", "MachineMap", "MeasuredRows", "Measurement", "Pick", "Picked", "PredictedTime",
-    "ResultTable", "RunPlan", "Schedule", "SimulatedTime", "Sizes",
+    "Finding", "Keywords", "MachineMap", "MeasuredRows", "Measurement", "Pick", "Picked",
+    "PredictedTime", "ResultTable", "RunPlan", "Schedule", "SimulatedTime", "Sizes",
     "StepKeywords", "compare", "load", "pick", "plan", "predict", "run", "simulate", "step",
     "topology", "verify",
 ]  # fmt: skip

@@ -26,6 +26,7 @@ from bench.api.running import step as step
 from busbar.errors import BusbarError as BusbarError
 from collectives.schedule.schedule import Schedule as Schedule
 from reports.records.measurement import Measurement as Measurement
+from topology.diagnostics import Finding as Finding
 from topology.placement.pick import Pick as Pick
 
 __version__: str

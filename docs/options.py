@@ -25,6 +25,7 @@ from busbar.cli import COMMANDS
 from busbar.commands import Command, CommandTable
 from busbar.process import load
 from collectives.execution.registry import transports
+from topology.diagnostics import Finding
 from topology.placement.pick import Pick
 
 PAGE = Path(__file__).with_suffix(".md")
@@ -254,6 +255,7 @@ def python_page() -> str:
         ("`topology`", machine.MachineMap),
         ("`pick`", machine.Picked),
         ("`best` and `alternatives` of `Picked`", Pick),
+        ("`findings` of `MachineMap`", Finding),
     ):
         lines += [f"### {cls.__name__}\n", f"From {made_by}. {_text(cls)}", ""]
         for name, member in vars(cls).items():

@@ -154,7 +154,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["step", "--problem", "softmx"], "did you mean softmax?"),
     (["step", "--compress", "int8", "--update", "ring", "--threads", "2"], "it adds on the way"),
     (["step", "--model", "resnet5"], "no model 'resnet5'"),
-    (["step", "--compute", "exp:-1"], "milliseconds from 0"),
+    (["step", "--compute", "exp:-1"], "write milliseconds, 0 to 3.6e+06, such as exp:50"),
     (["step", "--model", "toy", "--update", "rign"], "did you mean ring?"),
     (["step", "--threads", "4", "--model", "toy", "--update", "k-sync:4"], "K is a number from 1"),
     (["step", "--threads", "4", "--model", "toy", "--update", "k-async:0"], "from 1 to 3"),

@@ -35,8 +35,9 @@ class ComparedRow:
     a side has one launch, or the interval reaches a factor of 2 or excludes no change (``p`` is
     corrected, and the interval is not);
     ``untested`` for single figures. ``metric``: what ``base`` and ``new`` are, such as ``time`` or
-    ``busbw`` (NaN for a time of 0); ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: new over
-    base; ``change_low``, ``change_high``: its 95 % interval. ``p``: corrected for the number of
+    ``busbw`` (NaN for a time of 0); ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: of
+    new, as a share of base, 0.05 where the text has +5.0%; ``change_low``, ``change_high``: its
+    95 % interval. ``p``: corrected for the number of
     rows. ``new_algorithm``, ``new_transport``: NEW's, which are others only with ``ignore``.
     ``across``: what the times are, such as an arrival pattern's.
     """
@@ -134,7 +135,8 @@ def _not_rows(value: object) -> Unsupported:
 
 
 def _line(c: Comparison) -> ComparedRow:
-    row, new, (low, high) = c.row.base, c.row.new, c.bounds or (None, None)
+    row, new = c.row.base, c.row.new
+    low, high = (None, None) if c.bounds is None else (end - 1 for end in c.bounds)
     return ComparedRow(
         size=row.size,
         ranks=row.ranks,
@@ -145,7 +147,7 @@ def _line(c: Comparison) -> ComparedRow:
         unit=unit_of(c.metric.column),
         base=c.base or nan,
         new=c.new or nan,
-        change=c.change,
+        change=c.change - 1,
         change_low=low,
         change_high=high,
         p=c.p,

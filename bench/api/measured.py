@@ -20,7 +20,7 @@ from msgspec import structs
 from bench.api.keywords import Collective, DataTypes, Placement, Transport
 from bench.api.public import public
 from bench.api.remedies import in_keywords
-from bench.api.results import BestAlgorithm, ResultTable, item, with_units
+from bench.api.results import BestAlgorithm, ResultTable, finished, item
 from busbar.arguments import each, unknown
 from busbar.errors import MissingFile, MissingLibrary, ReportError, StoreError, Unsupported
 from busbar.files import FIGURE_FORMS, FigureForm, has_content, make_folder, write_all
@@ -57,10 +57,6 @@ if TYPE_CHECKING:
 
 
 _WIDTH = 100
-# The first and the last columns of a frame, around those of the record in their order: pandas
-# prints only these, four of each in 80 characters.
-_FIRST = ("algorithm", "size", "busbw", "time_s", "collective", "algbw")
-_LAST = ("op", "ranks", "placement", "wrong")
 # What the rows of a table in a notebook have in common.
 _TABLE = attrgetter("collective", "dtype", "op", "root", "ranks", "placement", "reading")
 # What records are read with, beside the facts of the run.
@@ -246,11 +242,9 @@ class MeasuredRows(Sequence[Measurement]):
         empty = [row.size == 0 for row in rows]
         table.loc[empty, "algbw_bytes_per_s"] = nan
         table.loc[[row.bus_factor == 0 for row in rows], "busbw_bytes_per_s"] = nan
-        with_units(table)
-        between = (name for name in table if name not in _FIRST + _LAST)
-        ordered: DataFrame = table[[*_FIRST, *between, *_LAST]]
-        ordered.attrs["disturbance"] = in_keywords(self._of_launch or causes(self._together))
-        return ordered
+        table = finished(table)
+        table.attrs["disturbance"] = in_keywords(self._of_launch or causes(self._together))
+        return table
 
     @public
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:

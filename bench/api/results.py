@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from html import escape
 from typing import TYPE_CHECKING, Generic, TypeVar, overload
 
+from bench.api.public import public
 from busbar.errors import MissingLibrary
 from busbar.units import format_count
 from reports.analysis.answer import Verdict
@@ -19,6 +20,15 @@ _UNITS = (
     ("_bytes_per_s", "bytes/s"), ("_per_s", "1/s"), ("_bytes", "bytes"), ("_hz", "Hz"),
     ("_j", "J"), ("_s", "s"),
 )  # fmt: skip
+# The units of columns whose names have none.
+_UNIT = {
+    "size": "bytes", "algbw": "GB/s", "busbw": "GB/s", "change": "share of base",
+    "change_low": "share of base", "change_high": "share of base",
+}  # fmt: skip
+# The first and the last columns of a frame: pandas prints only three or four of each in 80
+# characters, so that time and busbw are on either side.
+_FIRST = ("algorithm", "size", "busbw", "base", "ranks", "collective", "algbw")
+_LAST = ("op", "placement", "wrong", "time_s", "next", "ratio", "new", "change", "best", "verdict")
 # The types of columns by the fields' annotations; a text or a truth is as pandas takes it.
 _TYPES = {"float": "float64", "float | None": "float64", "int": "int64", "int | None": "Int64"}
 
@@ -107,11 +117,13 @@ class ResultTable(Sequence[L], Generic[L]):
         """True for the same lines in the same order."""
         return self._lines == other._lines if isinstance(other, ResultTable) else NotImplemented
 
+    @public
     def frame(self) -> DataFrame:
         """The lines as a pandas DataFrame with a column for each field. Raises MissingLibrary.
 
         A rate in bytes per second stands in GB/s (10^9 bytes) as well. ``attrs["units"]`` maps
-        columns to units.
+        columns to units. The columns that are read first come first and last, where pandas prints
+        them.
         """
         try:
             import pandas as pd
@@ -120,7 +132,7 @@ class ResultTable(Sequence[L], Generic[L]):
         known = {one.name: str(one.type) for one in fields(self._kind)}  # type: ignore[arg-type]
         table = pd.DataFrame([asdict(one) for one in self._lines], columns=list(known))  # type: ignore[call-overload]
         table = table.astype({name: _TYPES[kind] for name, kind in known.items() if kind in _TYPES})
-        return with_units(table)
+        return finished(table)
 
     def __repr__(self) -> str:
         return self._text
@@ -137,15 +149,17 @@ def unit_of(column: str) -> str:
     return next((unit for end, unit in _UNITS if column.endswith(end)), "")
 
 
-def with_units(table: DataFrame) -> DataFrame:
-    """A table with ``algbw`` and ``busbw`` in GB/s, and its units in ``attrs["units"]``."""
-    units = {"size": "bytes"}
+def finished(table: DataFrame) -> DataFrame:
+    """A table with ``algbw`` and ``busbw`` in GB/s, and its units in ``attrs["units"]``.
+
+    The columns that are read first come first and last.
+    """
     for name in ("algbw", "busbw"):
         if (exact := f"{name}_bytes_per_s") in table:
-            table.insert(list(table).index(exact), name, table[exact] / 1e9)
-            units[name] = "GB/s"
-    for column in map(str, table):
-        if unit := unit_of(column):
-            units.setdefault(column, unit)
-    table.attrs["units"] = units
-    return table
+            table[name] = table[exact] / 1e9
+    first, last = ([name for name in names if name in table] for names in (_FIRST, _LAST))
+    between = (name for name in table if name not in first + last)
+    ordered: DataFrame = table[[*first, *between, *last]]
+    units = {name: _UNIT.get(name) or unit_of(name) for name in map(str, ordered)}
+    ordered.attrs["units"] = {name: unit for name, unit in units.items() if unit}
+    return ordered

@@ -71,6 +71,7 @@ else:
     from typing_extensions import Unpack
 
 _STEPS = "step"
+_LAUNCH = re.compile(r"(?<=, )launch [0-9]+ of ([0-9]+)")  # notes of launches become one
 _MOST_LINES, _LONGEST_LINE = 5, 200  # of a launcher, in an exception
 #: Options and commands that print or draw, and what there is in Python.
 NOT_RUN = {
@@ -522,7 +523,7 @@ def _launch(
             if errors:
                 message = in_python(errors[-1], request.parser, renamed)
             raise kind(message + (_others(ended.err) if kind is RankFailure else ""))
-        notes += errors
+        notes += (_LAUNCH.sub(r"\1 launches", one) for one in errors)
     if not file.exists():
         raise RankFailure(
             f"{who} ended with status {ended.status} and no rank wrote results to {file.parent}"

@@ -410,7 +410,8 @@ def _ms(text: str, number: str) -> float:
     """Parse ``number``, milliseconds, to seconds. Raises Unsupported, citing ``--compute text``."""
     seconds = parse_ms(number)
     if seconds is None:
-        raise Unsupported(f"--compute {text[:40]!r}: milliseconds from 0 to {MOST_MS:g}")
+        such = f"such as {text.partition(':')[0]}:50"
+        raise Unsupported(f"--compute {text[:40]!r}: write milliseconds, 0 to {MOST_MS:g}, {such}")
     return seconds
 
 

@@ -30,14 +30,19 @@ from busbar.canvas import (
 from busbar.errors import ReportError
 from busbar.files import encode_figure
 from busbar.units import format_seconds, format_size, is_open
-from reports.analysis.cautions import ABOVE_IN_SHORT, disturbed, share_of_limit, why_above
+from reports.analysis.cautions import (
+    ABOVE_IN_SHORT,
+    ABOVE_LIMIT,
+    disturbed,
+    share_of_limit,
+    why_above,
+)
 from reports.analysis.disturbance import mostly_disturbed
 from reports.analysis.machine import MachinePart, shown
 from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked, oversubscription
 from reports.records.measurement import Measurement, grouped
 from reports.records.metrics import BESIDE, PLACEMENT, Metric, is_measured
-from reports.statistics.quantities import BEYOND_LIMIT
 from topology.model.slow_units import Pairs
 
 if TYPE_CHECKING:
@@ -55,12 +60,16 @@ def _marks(series: Sequence[PlotLine]) -> list[str]:
     """Explanations of the special marks (hollow, asterisk) that occur in a figure."""
     rows = [r for s in series for r in s.rows]
     marks = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
-    letters = dict.fromkeys(why_above(r, share_of_limit(r) or 0.0) for r in rows)
-    return [
-        *marks,
-        *["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows),
-        *(f"above the limit: {ABOVE_IN_SHORT[one]}" for one in letters if one),
-    ]
+    return [*marks, *["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)]
+
+
+def _exceeded(series: Sequence[PlotLine]) -> list[str]:
+    """The legend's text on sizes without a limit because a row exceeds it, with the reasons."""
+    rows = [r for s in series for r in s.rows]
+    above = [r for r in rows if (share_of_limit(r) or 0.0) > ABOVE_LIMIT]
+    letters = dict.fromkeys(why_above(r, share_of_limit(r) or 0.0) for r in above)
+    reasons = ", ".join(ABOVE_IN_SHORT[one] for one in letters if one)
+    return [f"no limit where it is exceeded{reasons and f': {reasons}'}"] * bool(above)
 
 
 def _hollow(
@@ -146,23 +155,23 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     axes.set_ylabel("busbw (GB/s)")
     cut = ", cut at the top" if reach > 1.06 * high else ""
     band = [f"band: 95 % interval{cut}"] * bool(axes.collections)
-    _legend(axes, *band, *_fit_note(axes, "dotted: fit"), *_marks(series))
+    _legend(axes, *band, *_fit_note(axes, "dotted: fit"), *_exceeded(series), *_marks(series))
     return True
 
 
 def _holds(series: Sequence[PlotLine]) -> Callable[[Measurement], bool]:
-    """Whether a row's limit held while it ran: no row of its run and size is far beyond it.
+    """Whether a row's limit held while it ran: no row of its run and size is above it.
 
-    All algorithms of a run have one limit at each size. A row above `BEYOND_LIMIT` shows that the
-    machine was in another state when the limit was measured.
+    All algorithms of a run have one limit at each size. A row above `ABOVE_LIMIT` shows that it is
+    no bound there.
     """
 
     def measured(r: Measurement) -> tuple[object, ...]:
         return id(r.run), r.collective, r.size, r.placement, r.limit_s
 
     rows = [r for s in series for r in s.rows if r.limit_s]
-    beyond = {measured(r) for r in rows if (share_of_limit(r) or 0.0) > BEYOND_LIMIT}
-    return lambda r: measured(r) not in beyond
+    above = {measured(r) for r in rows if (share_of_limit(r) or 0.0) > ABOVE_LIMIT}
+    return lambda r: measured(r) not in above
 
 
 def _bound(axes: Axes, series: Sequence[PlotLine], bounds: Mapping[int, float], label: str) -> None:
@@ -217,7 +226,8 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
     axes.set_ylabel("time")
     # Lines run from corner to corner, so that a legend has no room inside.
     fit_note = _fit_note(axes, "dotted: fit alpha + size / rate, by ranges")
-    _legend(axes, "bar: 95 % interval", *fit_note, *_marks(series), below=True)
+    notes = [*fit_note, *_exceeded(series), *_marks(series)]
+    _legend(axes, "bar: 95 % interval", *notes, below=True)
     return True
 
 

@@ -607,6 +607,8 @@ def test_an_algorithm_that_a_run_leaves_out_is_noted() -> None:
     """Rule: the rows name what was asked for and not measured, once; without any it is an error."""
     options: dict[str, Any] = {"threads": 2, "sizes": [8], "iters": 1, "placement": "out"}
     rows = busbar.run(algorithms=["ring", "library"], launches=2, **options)
+    (launches,) = [note for note in rows.notes if "launch" in note]
+    assert re.fullmatch("2 ranks, 2 launches, rows in the order of seed [0-9]+", launches)
     left_out = "left out: library, since threads of one process have none"
     assert sum(note.startswith(left_out) for note in rows.notes) == 1 and left_out in str(rows)
     with pytest.raises(Unsupported, match="nothing is left to run: library, since threads"):
@@ -1119,6 +1121,27 @@ def test_arrival_patterns_stay_apart() -> None:
     assert "<th>ring shm</th><th>ring mpi</th>" in MeasuredRows(flat(over))._repr_html_()
 
 
+@pytest.mark.parametrize("name", ["ps", "recursive_doubling"])
+def test_a_printed_frame_has_what_is_read_first(name: str) -> None:
+    """Rule: in 80 characters pandas prints the figures of rows, beside long names too."""
+    pd = pytest.importorskip("pandas")
+    facts = ({"launch": {"number": n, "of": 3, "seed": 1}} for n in (1, 2, 3))
+    rows = MeasuredRows(r for n, one in enumerate(facts) for r in parsed(noisy(n, **one)))
+    longer = {"ring": name}
+    rows = MeasuredRows(
+        structs.replace(r, algorithm=longer.get(r.algorithm, r.algorithm)) for r in rows
+    )
+    for table, columns in (
+        (rows, {"algorithm", "size", "busbw", "wrong", "time_s"}),
+        (rows.best(), {"algorithm", "size", "ratio", "verdict"}),
+        (busbar.compare(rows, rows), {"algorithm", "size", "change", "verdict"}),
+        (busbar.predict(ranks=2, algorithms=name), {"size", "busbw", "time_s", "best"}),
+    ):
+        with pd.option_context("display.width", 80, "display.max_columns", 0):
+            heads = str(table.frame()).splitlines()[0]
+        assert len(heads) <= 80 and columns <= set(heads.split()), heads
+
+
 def test_a_frame_over_launches_has_the_lines_of_the_table() -> None:
     """Rule: frame(over="launches") has a line for each line that print(rows) shows."""
     facts = ({"launch": {"number": n, "of": 3, "seed": 1}} for n in (1, 2, 3))
@@ -1170,8 +1193,10 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
             path.write_bytes(to_jsonl([allreduce("ring", 2, 1 << 20, times)]))
         sides.append(busbar.load(tmp_path / f"{side}*.jsonl"))
     (row,) = compared = busbar.compare(*sides)
-    assert row.verdict == "slower" and row.change == pytest.approx(1.5, rel=0.01)
-    assert row.p is not None and row.change_low and 1.4 < row.change_low < row.change
+    assert row.verdict == "slower" and row.change == pytest.approx(0.5, rel=0.01)
+    assert row.p is not None and row.change_low and 0.4 < row.change_low < row.change
+    assert f"{row.change:+.1%}" in str(compared)
+    assert compared.frame().attrs["units"]["change"] == "share of base"
     files = [[str(path) for path in sorted(tmp_path.glob(f"{side}*"))] for side in ("base", "new")]
     shown = run(sys.executable, "-m", "reports", "compare", *files[0], "--", *files[1]).stdout
     assert "NEW against BASE: 1 slower" in shown and shown.splitlines()[-1] in str(compared)
@@ -1290,7 +1315,7 @@ def test_two_algorithms_are_set_beside_each_other(tmp_path: Path) -> None:
         busbar.compare(ring, ps)
     (row,) = compared = busbar.compare(ring, ps, ignore="algorithm")
     assert (row.algorithm, row.new_algorithm, row.verdict) == ("ring", "ps", "slower")
-    assert row.change == pytest.approx(2)
+    assert row.change == pytest.approx(1)
     within = "one launch: the next may lie outside these intervals; launches=7 covers it"
     asks = "Algorithms of one launch are compared within it by its answer; this comparison asks"
     assert rows.best()[0].verdict == "fastest"
@@ -1413,7 +1438,9 @@ def test_maps_and_picks(tmp_path: Path) -> None:
     path.write_text(MATRIX)
     machine = busbar.topology(path)
     assert len(machine.topology.gpus) == 3 and "NV2" in str(machine)
-    assert "NV2" in machine._repr_html_() and list(machine.findings) is not None
+    assert "NV2" in machine._repr_html_()
+    of_findings = get_type_hints(vars(type(machine))["findings"].fget)["return"]
+    assert get_args(of_findings) == (busbar.Finding,)
     picked = busbar.pick(2, path)
     assert set(picked.order) == {"GPU0", "GPU1"} and "best 2" in str(picked)
     assert len(picked.alternatives) == 2 and "<pre>" in picked._repr_html_()
@@ -1599,7 +1626,7 @@ def test_the_page_is_typed(run: Run, tmp_path: Path) -> None:
     shown = doctest.DocTestParser().get_examples((REPO / "docs" / "python.md").read_text())
     page = tmp_path / "page.py"
     lines = (
-        "for pair in busbar.compare(rows, rows): print(pair.new / pair.base, pair.change - 1)\n"
+        "for pair in busbar.compare(rows, rows): print(pair.new / pair.base, pair.change + 1)\n"
         "for time in busbar.predict(): print(time.time_s * 1e6, time.busbw_bytes_per_s / 1e9)\n"
     )
     page.write_text("".join(one.source for one in shown if one.exc_msg is None) + lines)
