@@ -16,6 +16,7 @@ from reports.records.measurement import Measurement, Noise
 from reports.tables.comparison import clocks, remedy, resolution
 from tests.command import reports_main as main
 from tests.reports.runs import allreduce, changed, cli, launches, noisy, records, rows, saved
+from tests.reports.test_failed_runs import HEAD, ROWS
 
 # -- the words
 
@@ -543,10 +544,11 @@ def test_a_gate_that_judged_nothing_fails(runs: Path) -> None:
     assert out.endswith("FAILED: none of 3 rows could be judged") and "--launches 12" in out
 
 
-def test_a_gate_counts_the_rows_without_a_verdict_and_fails_them_if_asked(runs: Path) -> None:
+def test_a_gate_counts_the_rows_that_it_does_not_judge_and_fails_them_if_asked(runs: Path) -> None:
     """Rule: rows that cannot tell pass beside rows with a verdict, and the last line counts them.
 
-    With --fail-unjudged they fail, also without --fail-slower.
+    With --fail-unjudged they fail, also without --fail-slower. Single figures, as of logs, are
+    judged.
     """
     sides: dict[str, list[str]] = {"x": [], "y": []}
     for side, files in sides.items():
@@ -554,7 +556,7 @@ def test_a_gate_counts_the_rows_without_a_verdict_and_fails_them_if_asked(runs: 
             made = noisy(ord(side) + n, slow=(1, 50)[n % 2])  # the rings only
             files.append(str(saved(runs / f"{side}-{n}.jsonl", made)))
     words = ["compare", *sides["x"], "--", *sides["y"]]
-    rows = "3 of 6 rows have no verdict"
+    rows = "3 of 6 rows cannot tell"
     note = f"not judged: {rows}; --fail-unjudged fails such rows"
     assert cli(*words, "--fail-slower", "5%").out.splitlines()[-1] == note
     assert json.loads(cli(*words, "--format", "json").out)["unjudged"] == 3
@@ -564,6 +566,10 @@ def test_a_gate_counts_the_rows_without_a_verdict_and_fails_them_if_asked(runs: 
     whole = [runs / "base.jsonl", runs / "same.jsonl"]  # one launch a side has no verdict
     assert cli("compare", *whole, "--fail-slower", "5%").out.splitlines()[-1].startswith("not jud")
     assert "FAILED: 6 of 6 rows" in cli("compare", *whole, "--fail-unjudged", status=1).out
+    bare = [runs / name for name in ("bare-a.txt", "bare-b.txt")]
+    for path in bare:
+        path.write_text("# nThread 1\n" + HEAD + "".join(ROWS))
+    assert "judged" not in cli("compare", *bare, "--fail-slower", "5%", "--fail-unjudged").out
 
 
 def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
