@@ -130,7 +130,7 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
         # Before the table, so that the answer is the last line on a terminal.
         if any(c.word == "untested" for c in comparisons):
             rows = [r for r in [*base, *new] if r.time_s]
-            raw = all(r.times_s for r in rows)
+            raw = bool(rows) and all(r.times_s for r in rows)
             how = f"measure more iterations (raise {limiting(rows)})" if raw else "keep raw times"
             gate = (
                 "" if fail is not None else "; --fail-slower 5% fails such rows if slower by more"

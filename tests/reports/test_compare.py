@@ -694,3 +694,13 @@ def test_links_in_a_circle_are_refused_in_one_line(tmp_path: Path) -> None:
     said = cli("compare", path, path, "--", path, path, status=2)
     assert "is given twice" in said.err
     assert "Too many levels" in cli("compare", path, path, status=2).err
+
+
+def test_logs_of_rates_alone_are_advised_to_keep_times(tmp_path: Path) -> None:
+    """Rule: a log that has bandwidths and no time has no iterations that an option could raise."""
+    log = tmp_path / "bw.txt"
+    log.write_text("# OSU MPI Bandwidth Test v7.3\n# Size   Bandwidth (MB/s)\n1   3.37\n2   6.81\n")
+    other = tmp_path / "other.txt"
+    other.write_text(log.read_text().replace("3.37", "3.38"))
+    said = cli("compare", log, other).err
+    assert "no interval; keep raw times to have a test" in said
