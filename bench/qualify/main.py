@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from bench.launch.hostfile import from_file, from_words
@@ -55,7 +56,7 @@ from bench.qualify.store import (
     write_result,
 )
 from bench.qualify.task import Task
-from busbar.arguments import program, time_in, whole
+from busbar.arguments import Parser, program, time_in, whole
 from busbar.commands import Command
 from busbar.errors import StoreError, Unavailable, Unsupported
 from busbar.files import check, write
@@ -73,6 +74,8 @@ from reports.records.measurement import is_emulated
 # The table's width, and seconds that each host more than two may add to a launch's deadline.
 _WIDTH, _EACH_S = 80, 0.5
 _MOST_BYTES = 1 << 30
+# The rate of hosts without a fault in a plan, in bytes/s: above any --minimum.
+_ABOVE_MINIMUM = 1e18
 # Most hosts for which --dry-run lists every launch.
 _MOST_LISTED = 32
 # Launches at the same time for each core, and at most: each is a few processes, and one of Slurm's
@@ -186,6 +189,19 @@ class QualifyCommand(Command):
         "--metrics FILE  write Prometheus's text format for the textfile collector"
     )
     page: Path | None = option("--page FILE  write a page with the matrix of pairs, as HTML")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """Parse the options. Raises Unsupported for hosts without an option, or their file."""
+        words = list(takewhile(lambda word: not word.startswith("-"), argv))
+        if words:
+            option_ = f"--hosts {','.join(words)}"
+            if Path(words[0]).is_dir():
+                option_ = f"--resume {words[0]}"
+            elif Path(words[0]).is_file():
+                option_ = f"--hostfile {words[0]}"
+            raise Unsupported(f"{' '.join(words)}: no option; is it {parser.prog} {option_}?")
+        return super().parse(argv, parser, **more)
 
     def checked(self) -> Self:
         """These options. Raises Unsupported for options that a resumed campaign cannot change."""
@@ -627,7 +643,7 @@ def _healthy(launch: Launch) -> Observation:
     alone = launch.stage is Stage.ALONE
     reports = tuple(HostReport(host, Ending.FINISHED, "", 0) for host in launch.hosts)
     measures = (FORWARD, BACKWARD, BOTH) if len(launch.hosts) == 2 else (ALLREDUCE,)
-    rates = {} if alone else dict.fromkeys(measures, (1e9,) * 5)
+    rates = {} if alone else dict.fromkeys(measures, (_ABOVE_MINIMUM,) * 5)
     return Observation(launch, reports, rates, 1.0)
 
 

@@ -57,15 +57,14 @@ class NoiseOptions(OptionGroup):
 
 
 class GateOptions(OptionGroup):
-    """What a gate does about rows without a verdict."""
+    """What a gate does about rows on which too little was measured."""
 
     fail_unjudged: bool = switch(
-        "--fail-unjudged  exit with status 1 when a row has no verdict, because too little was"
-        " measured to tell"
+        "--fail-unjudged  exit with status 1 when too little was measured to judge a row"
     )
 
-    def unjudged(self, rows: int, of: int, why: str = "have no verdict") -> str:
-        """The line of a gate on ``rows`` without a verdict; empty without such rows."""
+    def unjudged(self, rows: int, of: int, why: str) -> str:
+        """The line of a gate on ``rows`` that it does not judge; empty without such rows."""
         text = format_part(rows, of, "row", why)
         if self.fail_unjudged:
             return f"FAILED: {text}" * bool(rows)
@@ -120,7 +119,7 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
 
     def run(self) -> int:
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
-        from reports.analysis.compare import CANNOT_TELL, UNTESTED, parse_ignored
+        from reports.analysis.compare import CANNOT_TELL, parse_ignored
         from reports.analysis.expect import parse_share
         from reports.analysis.launches import over_launches
         from reports.tables.comparison import comparison_document
@@ -147,8 +146,8 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
             _print(comparisons, rules, self)
         failed = _failed(comparisons, fail, new)
         gated = fail is not None or self.fail_missing or self.fail_unjudged
-        untold = sum(c.word in (CANNOT_TELL, UNTESTED) for c in comparisons)
-        unjudged = self.unjudged(untold, len(comparisons)) if gated else ""
+        untold = sum(c.word == CANNOT_TELL for c in comparisons)
+        unjudged = self.unjudged(untold, len(comparisons), CANNOT_TELL) if gated else ""
         if failed and untold == len(comparisons):
             unjudged = ""  # a failure says so
         elif self.fail_unjudged and untold:
@@ -191,7 +190,7 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
 
         if any(c.word == "untested" for c in comparisons):
             rows = [r for r in [*base, *new] if r.time_s]
-            raw = all(r.times_s for r in rows)
+            raw = bool(rows) and all(r.times_s for r in rows)
             how = f"measure more iterations (raise {limiting(rows)})" if raw else "keep raw times"
             gated = self.fail_slower is not None
             gate = "" if gated else "; --fail-slower 5% fails such rows if slower by more"

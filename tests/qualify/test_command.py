@@ -375,6 +375,30 @@ def test_a_dry_run_starts_nothing(
     assert re.fullmatch(r"# \d+ launches, at most .*", lines[-1])
 
 
+def test_a_dry_run_has_no_suspects_whatever_the_minimum(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: the plan is that of hosts without a fault, which are above any --minimum."""
+    assert _command("--dry-run", "--minimum", "both=2000GB/s", hosts=["a", "b"]).run() == GOOD
+    assert capsys.readouterr().out.splitlines()[-1].startswith("# 3 launches, at most")
+
+
+def test_words_without_an_option_are_answered_with_the_option(launcher: Path) -> None:
+    """Rule: hosts, a host file and a run directory without their option name the option.
+
+    A folder that is no run's, or a file, is refused by --resume in one line.
+    """
+    Path("folder").mkdir()
+    for words, option in (
+        (["n1", "n2", "--dry-run"], "--hosts n1,n2?"),
+        ([str(launcher)], f"--hostfile {launcher}?"),
+        (["folder"], "--resume folder?"),
+    ):
+        with pytest.raises(Unsupported, match=f"no option; is it .* {re.escape(option)}"):
+            QualifyCommand.parse(words, QualifyCommand.make_parser())
+    for name in ("folder", str(launcher), "nothing"):
+        with pytest.raises(Unsupported, match=f"{name}: no folder of a run of busbar qualify"):
+            _command("--resume", name).run()
+
+
 def test_a_dry_run_of_many_hosts_is_short(capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: of more than 32 hosts --dry-run prints batches and the total, not each launch."""
     assert _command("--dry-run", hosts=[f"n{number}" for number in range(33)]).run() == GOOD

@@ -16,6 +16,7 @@ from reports.records.measurement import Measurement, Noise
 from reports.tables.comparison import clocks, remedy, resolution
 from tests.command import reports_main as main
 from tests.reports.runs import allreduce, changed, cli, launches, noisy, records, rows, saved
+from tests.reports.test_failed_runs import HEAD, ROWS
 
 # -- the words
 
@@ -564,10 +565,11 @@ def test_a_gate_that_judged_nothing_fails(runs: Path) -> None:
     assert out.endswith("FAILED: none of 3 rows could be judged") and "--launches 12" in out
 
 
-def test_a_gate_counts_the_rows_without_a_verdict_and_fails_them_if_asked(runs: Path) -> None:
+def test_a_gate_counts_the_rows_that_it_does_not_judge_and_fails_them_if_asked(runs: Path) -> None:
     """Rule: rows that cannot tell pass beside rows with a verdict, and the last line counts them.
 
-    With --fail-unjudged they fail, also without --fail-slower.
+    With --fail-unjudged they fail, also without --fail-slower. Single figures, as of logs, are
+    judged.
     """
     sides: dict[str, list[str]] = {"x": [], "y": []}
     for side, files in sides.items():
@@ -575,7 +577,7 @@ def test_a_gate_counts_the_rows_without_a_verdict_and_fails_them_if_asked(runs: 
             made = noisy(ord(side) + n, slow=(1, 50)[n % 2])  # the rings only
             files.append(str(saved(runs / f"{side}-{n}.jsonl", made)))
     words = ["compare", *sides["x"], "--", *sides["y"]]
-    rows = "3 of 6 rows have no verdict"
+    rows = "3 of 6 rows cannot tell"
     note = f"not judged: {rows}; --fail-unjudged fails such rows"
     assert cli(*words, "--fail-slower", "5%").out.splitlines()[-1] == note
     assert json.loads(cli(*words, "--format", "json").out)["unjudged"] == 3
@@ -585,6 +587,10 @@ def test_a_gate_counts_the_rows_without_a_verdict_and_fails_them_if_asked(runs: 
     whole = [runs / "base.jsonl", runs / "same.jsonl"]  # one launch a side has no verdict
     assert cli("compare", *whole, "--fail-slower", "5%").out.splitlines()[-1].startswith("not jud")
     assert "FAILED: 6 of 6 rows" in cli("compare", *whole, "--fail-unjudged", status=1).out
+    bare = [runs / name for name in ("bare-a.txt", "bare-b.txt")]
+    for path in bare:
+        path.write_text("# nThread 1\n" + HEAD + "".join(ROWS))
+    assert "judged" not in cli("compare", *bare, "--fail-slower", "5%", "--fail-unjudged").out
 
 
 def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -709,3 +715,13 @@ def test_links_in_a_circle_are_refused_in_one_line(tmp_path: Path) -> None:
     said = cli("compare", path, path, "--", path, path, status=2)
     assert "is given twice" in said.err
     assert "Too many levels" in cli("compare", path, path, status=2).err
+
+
+def test_logs_of_rates_alone_are_advised_to_keep_times(tmp_path: Path) -> None:
+    """Rule: a log that has bandwidths and no time has no iterations that an option could raise."""
+    log = tmp_path / "bw.txt"
+    log.write_text("# OSU MPI Bandwidth Test v7.3\n# Size   Bandwidth (MB/s)\n1   3.37\n2   6.81\n")
+    other = tmp_path / "other.txt"
+    other.write_text(log.read_text().replace("3.37", "3.38"))
+    said = cli("compare", log, other).err
+    assert "no interval; keep raw times to have a test" in said
