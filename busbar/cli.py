@@ -21,6 +21,9 @@ _ELSEWHERE: Mapping[str, str] = {
     **dict.fromkeys(("latency", "osu_latency", "osu_multi_lat"), "pt2pt --tests latency"),
     **dict.fromkeys(("bandwidth", "osu_bw", "osu_mbw_mr"), "pt2pt --tests bandwidth"),
     "osu_bibw": "pt2pt --tests bidirectional_bandwidth",
+    **{f"osu_{how}_latency": f"pt2pt --tests latency -A {how}" for how in ("put", "get")},
+    **{f"osu_{how}_bw": f"pt2pt --tests bandwidth -A {how}" for how in ("put", "get")},
+    "osu_put_bibw": "pt2pt --tests bidirectional_bandwidth -A put",
     "algorithms": "collectives list",
     "diff": "reports compare",
     "law": "cluster law",
@@ -95,27 +98,59 @@ def _run(name: str, words: Sequence[str]) -> int:
     return int(target.start(name if name in ROOMS else f"bench.{name}", words[1:]))
 
 
-def _benchmark(words: Sequence[str]) -> int:
-    names: list[str] = load("bench.cli.main:commands")()
-    if words[0] not in names:
-        from busbar.commands import no_command
+def check(words: Sequence[str]) -> None:
+    """Check the command and its options, and run nothing. Raises Unsupported."""
+    name = words[0] if words else ""
+    if name in COMMANDS:
+        target = load(COMMANDS[name][1])
+        target.read(name if name in ROOMS else f"bench.{name}", words[1:])
+    elif name and not name.startswith("-"):
+        _check_benchmark(words)
+        load("bench.cli.main:check")(words)
 
-        if words[0].lower() in _PAGES:
-            page = _PAGES[words[0].lower()]
-            raise Unsupported(
-                f"no command {words[0]!r}; it is explained in {page} of the documentation"
-            )
-        if len(words) > 1 and (name := words[0].lower().removesuffix("_perf")) != words[0].lower():
-            # A program of nccl-tests, whose options are the same.
-            known = {one.replace("_", ""): one for one in names}
-            if one := known.get(name.replace("_", "")):
-                command = shlex.join(["busbar", one, *words[1:]])
-                raise Unsupported(f"no command {words[0]!r}; the same here: {command}")
-        raise no_command(
-            words[0], (*COMMANDS, *names), "busbar reports show", _elsewhere(words[0], names)
-        )
+
+def _benchmark(words: Sequence[str]) -> int:
+    _check_benchmark(words)
     status: int = load("bench.launch.control_socket:command")(words)
     return status
+
+
+def _check_benchmark(words: Sequence[str]) -> None:
+    """Raise Unsupported if the first word is no benchmark, with what to type instead."""
+    names: list[str] = load("bench.cli.main:commands")()
+    if words[0] in names:
+        return
+    from busbar.commands import no_command
+
+    if words[0].lower() in _PAGES:
+        page = _PAGES[words[0].lower()]
+        raise Unsupported(
+            f"no command {words[0]!r}; it is explained in {page} of the documentation"
+        )
+    if len(words) > 1 and (name := words[0].lower().removesuffix("_perf")) != words[0].lower():
+        # A program of nccl-tests, whose options are the same.
+        known = {one.replace("_", ""): one for one in names}
+        if one := known.get(name.replace("_", "")):
+            command = shlex.join(["busbar", one, *words[1:]])
+            raise Unsupported(f"no command {words[0]!r}; the same here: {command}")
+    elsewhere = _elsewhere(words[0], names)
+    if len(words) > 1 and words[0].startswith("osu_") and words[0] in elsewhere:
+        raise Unsupported(_of_osu(elsewhere[words[0]], words))
+    raise no_command(words[0], (*COMMANDS, *names), "busbar reports show", elsewhere)
+
+
+def _of_osu(command: str, words: Sequence[str]) -> str:
+    """The error for a test of OSU with options: the same as words of ``command``."""
+    pairs = command.startswith("busbar pt2pt ")
+    transport = "--transport mpi" if pairs else "-A library --transport mpi"
+    options, left = load("bench.options.osu_flags:translated")(words[1:], 1 if pairs else 4)
+    notes = [f"no option for {shlex.join(left)}"] if left else []
+    if "-e" in options and load("reports.readers.names:whole")(command.split()[1], 1, 2) == 2:
+        notes.append("OSU's sizes are a rank's part, these all ranks' together")
+    same = " ".join(filter(None, (command, transport, shlex.join(options))))
+    return f"no command {words[0]!r}; the same here: {same}" + f" ({'; '.join(notes)})" * bool(
+        notes
+    )
 
 
 def _elsewhere(word: str, benchmarks: Sequence[str]) -> dict[str, str]:

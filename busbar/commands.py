@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
 from busbar.errors import Unsupported
-from busbar.options import OptionGroup
+from busbar.options import OptionGroup, Self
 from busbar.process import load
 
 # A word with a folder, or with an ending, as of a file.
@@ -51,6 +51,21 @@ class Command(OptionGroup):
     ) -> int:
         """Run the command with the words ``argv``; returns the exit status. Raises `BusbarError`.
 
+        See `read` for the arguments.
+        """
+        return cls.read(name, argv, commands, beside, **more).run()
+
+    @classmethod
+    def read(
+        cls,
+        name: str,
+        argv: Sequence[str],
+        commands: Sequence[str] = (),
+        beside: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Self:
+        """The command with the words ``argv``, which does not run. Raises Unsupported.
+
         ``name``: as after ``python -m``. ``commands``: further first words for shell completion.
         ``beside``: see `Parser`. ``more``: values of fields that are no options.
         """
@@ -66,7 +81,7 @@ class Command(OptionGroup):
             completing(parser, argv, commands)
             parser.commands = commands
         parser.beside = {**(beside or {}), **cls.ELSEWHERE}
-        return cls.parse(argv, parser, **more).run()
+        return cls.parse(argv, parser, **more)
 
 
 def list_commands(
@@ -120,13 +135,18 @@ class CommandTable(NamedTuple):
 
     def start(self, name: str, argv: Sequence[str]) -> int:
         """Run the command that the first word names; see `Command.start`."""
+        command = self.read(name, argv)
+        return 0 if command is None else command.run()
+
+    def read(self, name: str, argv: Sequence[str]) -> Command | None:
+        """The command that the first word names, see `Command.read`; None after a list of them."""
         if argv and argv[0] in self.entries:
             beside = {one: f"{program(name)} {one}" for one in self.entries}
-            return self.load(argv[0]).start(f"{name} {argv[0]}", argv[1:], beside=beside)
+            return self.load(argv[0]).read(f"{name} {argv[0]}", argv[1:], beside=beside)
         if argv[:1] == ["help"]:
-            return self.start(name, [*argv[1:], "--help"])
+            return self.read(name, [*argv[1:], "--help"])
         if self.default:
-            return self.load("").start(name, argv, list(self.entries))
+            return self.load("").read(name, argv, list(self.entries))
         if argv and not argv[0].startswith("-"):
             elsewhere = self.elsewhere
             if isinstance(elsewhere, str):
@@ -138,7 +158,7 @@ class CommandTable(NamedTuple):
             about = (getdoc(self.load(command)) or "").removesuffix(".")
             commands.add_parser(command, help=about)
         parser.parse_args(argv or ["--help"])
-        return 0
+        return None
 
     def load(self, name: str) -> type[Command]:
         """Load the command called ``name``; the default command if ``name`` is empty."""

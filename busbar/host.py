@@ -6,16 +6,36 @@ import contextlib
 import os
 import platform
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
+from math import inf
 from pathlib import Path
 
 from busbar.cpulist import members
+from busbar.errors import Unsupported
+
+#: The environment variable with the bytes/s of every port of `bench.cluster`, each way. It is not
+#: set if ports differ, or if something else than ports limits what hosts send.
+PORT_RATE = "BUSBAR_PORT_RATE"
 
 
 def hostname() -> str:
     """This host's name without its domain."""
     return socket.gethostname().split(".")[0]
+
+
+def emulated_port_rate(env: Mapping[str, str]) -> float | None:
+    """Bytes/s of each emulated host's port by `PORT_RATE`; None if it is not set.
+
+    Raises Unsupported for anything but a rate above 0.
+    """
+    text = env.get(PORT_RATE)
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError):
+        if 0 < (rate := float(text)) < inf:
+            return rate
+    raise Unsupported(f"{PORT_RATE}: {text[:40]!r} is no rate of ports in bytes/s; unset it")
 
 
 def boot(file: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:

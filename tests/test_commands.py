@@ -88,6 +88,21 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["reports", "a/b"], "no command or file 'a/b'; python -m reports show FILE"),
     (["osu_latency"], "did you mean busbar pt2pt --tests latency?\n"),
     (["osu_iallreduce"], "did you mean busbar allreduce --nonblocking?\n"),
+    (
+        ["osu_allreduce", "-m", "1024:1048576", "-i", "100", "-x", "10"],
+        "the same here: busbar allreduce -A library --transport mpi -b 1024 -e 1048576 -n 100 -w"
+        " 10\n",
+    ),
+    (
+        ["osu_bw", "--message-size=1M", "-W32", "-c", "-f", "-d", "cuda"],
+        "the same here: busbar pt2pt --tests bandwidth --transport mpi -b 1 -e 1M -W 32 -I"
+        " (no option for -d cuda)\n",
+    ),
+    (
+        ["osu_allgather", "-m", "8"],
+        "-b 4 -e 8 (OSU's sizes are a rank's part, these all ranks' together)\n",
+    ),
+    (["osu_put_bw"], "did you mean busbar pt2pt --tests bandwidth -A put?\n"),
     (["all_reduce_perf"], "did you mean busbar allreduce?\n"),
     (["all_reduce_perf", "-b", "8", "-g", "8"], "the same here: busbar allreduce -b 8 -g 8\n"),
     (["reduce_scatter_perf", "-e", "8"], "the same here: busbar reduce_scatter -e 8\n"),

@@ -19,7 +19,7 @@ from busbar.terminal import make_printable, styled_stream
 from busbar.units import format_count
 from topology.commands import TABLE
 from topology.exports import EXPORTS, export
-from topology.model.topology import Topology
+from topology.model.topology import Topology, with_model
 from topology.sources.gather import gather
 
 if TYPE_CHECKING:
@@ -233,6 +233,16 @@ class ChoiceOptions(FileOptions):
         choices=("ring", "pairs", "all-to-all"),
     )
 
+    model: str | None = option(
+        "--model NAME  the model of GPUs of which no source states one, as in nvidia-smi topo -m:"
+        " B200, H100 SXM, …"
+    )
+
+    def gather(self) -> Topology:
+        """As `gather_map`, with the model that ``--model`` names."""
+        topology = gather_map(self)
+        return topology if self.model is None else with_model(topology, self.model)
+
     def rank(self, topology: Topology, most: int) -> Ranking:
         """The best sets of K GPUs; without ``-k`` the set of all GPUs that are not excluded."""
         from topology.placement.pick import Objective, available, pick
@@ -261,7 +271,7 @@ class PickCommand(WordOptions, ChoiceOptions, Command):
 
     def run(self) -> int:
         """Print the ranking. Raises Unavailable if this machine has no GPU."""
-        topology = gather_map(self)
+        topology = self.gather()
         _check_gpus(topology, self, "to pick")
         ranking = self.rank(topology, self.alternatives)
         from topology.placement import text
@@ -291,7 +301,7 @@ class ExportCommand(ChoiceOptions, Command):
 
     def checked(self) -> Self:
         """These options. Raises Unsupported if GPUs are chosen for a format that describes all."""
-        if self.given - {"format", "files", "last"} and not EXPORTS[self.format].ordered:
+        if self.given - {"format", "files", "last", "model"} and not EXPORTS[self.format].ordered:
             raise Unsupported(
                 f"{self.format} describes the whole machine; it takes no choice of GPUs; see"
                 f" {program('topology')} export --help"
@@ -300,7 +310,7 @@ class ExportCommand(ChoiceOptions, Command):
 
     def run(self) -> int:
         """Print the map in the format. Raises Unavailable if this machine lacks the GPU for it."""
-        topology = gather_map(self)
+        topology = self.gather()
         ordered = EXPORTS[self.format].ordered
         if EXPORTS[self.format].gpus:
             _check_gpus(topology, self, f"for {self.format}")

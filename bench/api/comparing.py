@@ -17,7 +17,7 @@ from busbar.errors import Unsupported, rewording
 from busbar.terminal import wrap_line
 from reports.analysis.compare import Comparison, Ignored, Word, compare_runs, parse_ignored
 from reports.records.measurement import Measurement
-from reports.tables.comparison import asides, comparison_tables, counts_of, warnings_by_side
+from reports.tables.comparison import asides, clocks, comparison_tables, counts_of, warnings_by_side
 from reports.tables.show import lines_of
 
 _WIDTH = 100
@@ -95,6 +95,7 @@ def compare(
         settings = parse_ignored(",".join(map(str, each(ignore)))) if ignore else ()
         compared, *_ = compare_runs(left, right, noise, how, texts.append, settings)
     texts += map(in_keywords, asides(compared, "with busbar.compare(base, new)"))
+    texts += filter(None, [clocks(compared)])
     texts += warnings_by_side(left.warnings, right.warnings)
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
     lines += [line for text in texts for line in wrap_line(text, _WIDTH, 0)]

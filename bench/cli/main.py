@@ -64,6 +64,11 @@ def command(argv: Sequence[str], line: ControlSocket | None = None) -> int:
     return serve("busbar", lambda: list_commands(*about))
 
 
+def check(argv: Sequence[str]) -> None:
+    """Check the options of the benchmark that the first word names. Raises Unsupported."""
+    _check_roots(_wanted(argv[0], argv[1:])[0])
+
+
 def main(collective: str, argv: Sequence[str], line: ControlSocket | None = None) -> int:
     """Run a benchmark, or ``all``. Returns the exit status. Only rank 0 prints.
 

@@ -156,5 +156,6 @@ def _report(records: bytes, why: str, options: RunOptions) -> None:
     """Print the closing report, or sentences, of a run whose rank 0 could not print it."""
     quiet = isinstance(options, Options) and options.quiet
     conclude = closing_sentences if quiet else closing
-    lines = conclude(measurements(records.decode()), options.statistic)
+    rows = measurements(records.decode())
+    lines = conclude(rows, options.statistic, kept=options.keeps_rows)
     Screen(0).lines([f"{EARLY} {why}", *lines])

@@ -106,7 +106,8 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
         return []
     if quiet:
         width = report_width()
-        return [*conclusion_lines(every, width), *caution_lines(every, width)]
+        cautions = caution_lines(every, width, kept=options.keeps_rows)
+        return [*conclusion_lines(every, width), *cautions]
     width = report_width() - len("# ")
     together: Sequence[Measurement] = over_launches(every)
     lines = [line for one in winners_map(every, width) for line in (*one, "")]
@@ -114,7 +115,8 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
         lines += [*texts(together, width, ascii_only()), ""]
     # The map of several counts of ranks has the fastest at each size already.
     in_full = [] if options.rank_counts else answer(every, width)
-    lines += [*(in_full or conclusion_lines(every, width)), *caution_lines(every, width)]
+    lines += in_full or conclusion_lines(every, width)
+    lines += caution_lines(every, width, kept=options.keeps_rows)
     if options.rank_counts and not details:
         if options.out:
             lines.append(f"every row: busbar reports show {shlex.quote(str(options.out[0]))}")

@@ -79,7 +79,7 @@ def launching(command: list[str], ranks: int, hosts: Sequence[str] = ()) -> list
     check_hosts(command, hosts)
     if starts_ranks(command):
         return command
-    words = _of_busbar(command)
+    words = of_busbar(command)
     named = _values(words, "--host", "-H", "--hostfile")
     own_ranks = _values(words, "--ranks")[-1:]
     if named or own_ranks not in ([], [str(ranks)]):
@@ -95,9 +95,8 @@ def check_hosts(command: Sequence[str], hosts: Sequence[str]) -> None:
 
     ``--hosts`` is that of `bench.qualify`; of ``cluster`` it is a number.
     """
-    words = _of_busbar(command)
-    qualify = "qualify" in (*words[:1], "".join(command[2:3]).removeprefix("bench."))
-    flags = ("--hosts", "--host") if qualify else ("--host", "-H")
+    words = of_busbar(command)
+    flags = ("--hosts", "--host") if words[:1] == ["qualify"] else ("--host", "-H")
     named = [
         (f"--host {text}", [name for name, _ in from_words(text)] or [""])
         for text in _values(words, *flags)
@@ -124,21 +123,19 @@ def _values(words: Sequence[str], *flags: str) -> list[str]:
     return values
 
 
-def _of_busbar(command: Sequence[str]) -> Sequence[str]:
-    """The words after the name of Busbar or its module; empty for another program's command."""
+def of_busbar(command: Sequence[str]) -> list[str]:
+    """The words after ``busbar``; empty for another program's command.
+
+    ``python -m bench.qualify --bytes 1M`` is ``qualify --bytes 1M`` here.
+    """
     if Path(command[0]).name == "busbar":
-        return command[1:]
-    module = command[2] if command[1:2] == ["-m"] and len(command) > 2 else ""
-    return command[3:] if module.partition(".")[0] in ("bench", "busbar") else ()
+        return list(command[1:])
+    module = "".join(command[2:3]) if tuple(command[1:2]) == ("-m",) else ""
+    package, _, name = module.partition(".")
+    return [*filter(None, [name]), *command[3:]] if package in ("bench", "busbar") else []
 
 
 def starts_ranks(command: list[str]) -> bool:
     """True for launchers, and for ``busbar qualify`` and ``python -m bench.qualify`` and others."""
-    program = Path(command[0]).name
-    if program.startswith("python") and command[1:2] == ["-m"]:
-        program, words = "".join(command[2:3]).removeprefix("bench."), command[3:]
-    else:
-        words = command[1:]
-    if program == "busbar":
-        program = "".join(words[:1])
-    return program in (*STARTERS, *_ONCE)
+    words = of_busbar(command)
+    return (words[0] if words else Path(command[0]).name) in (*STARTERS, *_ONCE)

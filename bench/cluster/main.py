@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 from bench.cluster import use
 from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making, opening, raised
-from bench.cluster.launchers import check_hosts, launching
+from bench.cluster.launchers import check_hosts, launching, of_busbar
 from bench.cluster.network import Network
 from bench.cluster.running import Cluster, privileges, watched
 from bench.cluster.text import Down
@@ -21,6 +24,8 @@ from bench.cluster.use import picture
 from bench.timing.clock import VARIABLE
 from busbar.commands import Command, CommandTable
 from busbar.files import check, write
+from busbar.host import PORT_RATE
+from busbar.process import load
 from busbar.terminal import print_note
 from busbar.units import format_count, format_link_rate
 
@@ -92,7 +97,15 @@ def _started(wanted: ClusterOptions) -> list[str]:
     return launching(command, ranks, names)
 
 
+def _check_command(command: Sequence[str]) -> None:
+    """Check the options of a command of this Busbar, before hosts are made. Raises Unsupported."""
+    own = Path(sys.prefix, "bin")
+    if Path(shutil.which(command[0]) or own / command[0]).parent == own:
+        load("busbar.cli:check")(of_busbar(command))
+
+
 def _run(wanted: ClusterOptions) -> int:
+    _check_command(wanted.command)
     words, network = _started(wanted), wanted.network
     with Cluster(network, wanted.ranks_per_host, wanted.faults) as cluster, watched(cluster):
         before, start = _counted(cluster), time.monotonic()
@@ -109,11 +122,15 @@ def _run(wanted: ClusterOptions) -> int:
 
 
 def _environment(wanted: ClusterOptions) -> dict[str, str]:
-    """The present environment, with the emulated errors of hosts' clocks."""
-    if wanted.clocks is None:
-        return dict(os.environ)
-    names = [Network.name(host) for host in range(wanted.network.hosts)]
-    return {**os.environ, VARIABLE: wanted.clocks.of(names, time.perf_counter())}
+    """The present environment, with the rate of ports and the emulated errors of hosts' clocks."""
+    network = wanted.network
+    env = {name: value for name, value in os.environ.items() if name != PORT_RATE}
+    if network.port_rate is not None:
+        env[PORT_RATE] = repr(network.port_rate)
+    if wanted.clocks is not None:
+        names = [network.name(host) for host in range(network.hosts)]
+        env[VARIABLE] = wanted.clocks.of(names, time.perf_counter())
+    return env
 
 
 def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:

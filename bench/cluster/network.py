@@ -129,6 +129,13 @@ class Network:
         """The address of a host on the network of launchers, which has no rate limit."""
         return f"10.2.0.{host + 1}"
 
+    @property
+    def port_rate(self) -> float | None:
+        """Bytes/s of every host's port, each way; None if anything else limits what hosts send."""
+        rates = {rate for cable in self.cables() for rate in (cable.up, cable.down)}
+        alone = self.racks == 1 and not self.pairs and self.lossless
+        return rates.pop() if alone and len(rates) == 1 else None
+
     def leaf(self, rack: int) -> str:
         """The name of a rack's switch."""
         return f"leaf{rack}" if self.racks > 1 else "switch"

@@ -207,6 +207,11 @@ class RunOptions(OptionGroup):
         return options.replace(recorded=join(words))
 
     @property
+    def keeps_rows(self) -> bool:
+        """True if the user has the rows in a file; False for one launch of several."""
+        return bool(self.out) and self.after is None
+
+    @property
     def ranks(self) -> int | None:
         """The number of ranks to start; None if no count or several counts are given."""
         return self.rank_list[0] if len(self.rank_list) == 1 else None

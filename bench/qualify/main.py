@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from bench.launch.hostfile import from_file, from_words
@@ -55,9 +56,9 @@ from bench.qualify.store import (
     write_result,
 )
 from bench.qualify.task import Task
-from busbar.arguments import program, time_in, whole
+from busbar.arguments import Parser, program, time_in, whole
 from busbar.commands import Command
-from busbar.errors import StoreError, Unsupported
+from busbar.errors import StoreError, Unavailable, Unsupported
 from busbar.files import check, write
 from busbar.host import core_share, hostname
 from busbar.launchers import launched
@@ -73,6 +74,8 @@ from reports.records.measurement import is_emulated
 # The table's width, and seconds that each host more than two may add to a launch's deadline.
 _WIDTH, _EACH_S = 80, 0.5
 _MOST_BYTES = 1 << 30
+# The rate of hosts without a fault in a plan, in bytes/s: above any --minimum.
+_ABOVE_MINIMUM = 1e18
 # Most hosts for which --dry-run lists every launch.
 _MOST_LISTED = 32
 # Launches at the same time for each core, and at most: each is a few processes, and one of Slurm's
@@ -186,6 +189,19 @@ class QualifyCommand(Command):
         "--metrics FILE  write Prometheus's text format for the textfile collector"
     )
     page: Path | None = option("--page FILE  write a page with the matrix of pairs, as HTML")
+
+    @classmethod
+    def parse(cls, argv: Sequence[str], parser: Parser, **more: object) -> Self:
+        """Parse the options. Raises Unsupported for hosts without an option, or their file."""
+        words = list(takewhile(lambda word: not word.startswith("-"), argv))
+        if words:
+            option_ = f"--hosts {','.join(words)}"
+            if Path(words[0]).is_dir():
+                option_ = f"--resume {words[0]}"
+            elif Path(words[0]).is_file():
+                option_ = f"--hostfile {words[0]}"
+            raise Unsupported(f"{' '.join(words)}: no option; is it {parser.prog} {option_}?")
+        return super().parse(argv, parser, **more)
 
     def checked(self) -> Self:
         """These options. Raises Unsupported for options that a resumed campaign cannot change."""
@@ -378,6 +394,8 @@ _SETTLED = (
 )
 
 
+# The batch of launches that belong to none.
+_NO_BATCH = -1
 # The question that each stage answers.
 _ABOUT = {
     Stage.ALONE: "is each host reachable, with the same software, as fast as hosts of its kind?",
@@ -469,10 +487,12 @@ def _campaign(
 
     if launcher.kind == SRUN and next_batch(campaign.observations).launches:
         hostlist.check_in_job(header.cluster.hosts, os.environ)
-    store = Store(folder, campaign)
-    recorder = Recorder(store, engine, campaign.observations)
     where = " in the same busbar cluster" if is_emulated({"variables": os.environ}) else ""
     remedy = f"{program('bench.qualify')} --resume {folder} goes on{where}"
+    if next_batch(campaign.observations).launches:
+        _check_resumable(engine, folder, campaign.observations, remedy)
+    store = Store(folder, campaign)
+    recorder = Recorder(store, engine, campaign.observations)
     try:
         last = engine.campaign(next_batch, campaign.observations, recorder, remedy)
     except Interrupted:
@@ -481,6 +501,54 @@ def _campaign(
     finally:
         store.close()
     return last, recorder.observations
+
+
+class _Unkept:
+    """Keeps no observation in the run directory; see `engine.Watcher`."""
+
+    def __init__(self) -> None:
+        self.works = False
+
+    def decided(self, decision: Decision) -> None:
+        """Print the purpose."""
+        if decision.launches:
+            print_note(decision.purpose)
+
+    def observed(self, observation: Observation) -> None:
+        """See whether the launch worked."""
+        self.works = self.works or observation.reports[0].ending is Ending.FINISHED
+
+
+def _check_resumable(
+    engine: Engine, folder: Path, known: Sequence[Observation], remedy: str
+) -> None:
+    """Launch some hosts again that worked before the interruption.
+
+    Raises Unavailable if none of them works, as on a machine outside the cluster: the launches that
+    are left would fail there, and would count against the hosts.
+    """
+    worked = {
+        one.launch.hosts[0]: one.launch
+        for one in known
+        if one.launch.stage is Stage.ALONE and one.reports[0].ending is Ending.FINISHED
+    }
+    if not worked:
+        return
+    hosts = list(worked)
+    chosen = dict.fromkeys((hosts[0], hosts[len(hosts) // 2], hosts[-1]))
+    launches = tuple(replace(worked[host], batch=_NO_BATCH) for host in chosen)
+    names = ", ".join(chosen)
+    purpose = f"before going on: do hosts that worked earlier ({names}) still work?"
+    watcher = _Unkept()
+    again = Decision(launches, (), purpose)
+    done = Decision((), ())
+    engine.campaign(lambda ended: done if ended else again, (), watcher, remedy)
+    if not watcher.works:
+        raise Unavailable(
+            f"{folder}: not resumed and unchanged: hosts that worked earlier ({names}) do not work"
+            " from here; resume where the run began (in its busbar cluster, job or network), or"
+            f" look at the launcher: {shlex.join(engine.words(launches[0]))}"
+        )
 
 
 def _write_records(folder: Path, header: Header, known: Sequence[Observation]) -> None:
@@ -575,7 +643,7 @@ def _healthy(launch: Launch) -> Observation:
     alone = launch.stage is Stage.ALONE
     reports = tuple(HostReport(host, Ending.FINISHED, "", 0) for host in launch.hosts)
     measures = (FORWARD, BACKWARD, BOTH) if len(launch.hosts) == 2 else (ALLREDUCE,)
-    rates = {} if alone else dict.fromkeys(measures, (1e9,) * 5)
+    rates = {} if alone else dict.fromkeys(measures, (_ABOVE_MINIMUM,) * 5)
     return Observation(launch, reports, rates, 1.0)
 
 

@@ -83,6 +83,8 @@ def load(folder: Path) -> Campaign:
     A last line that was cut off is left out, and its launch is run again.
     """
     path = folder / FILE
+    if not path.is_file():
+        raise Unsupported(f"{folder}: no folder of a run of busbar qualify, which has {FILE}")
     data = read(path, _MOST_BYTES)
     lines = data[: data.rfind(b"\n") + 1].splitlines()
     number = 1

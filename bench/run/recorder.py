@@ -148,24 +148,29 @@ class Recorder:
                 self._screen.note(f"busbar: {error}; measuring goes on without it")
 
 
-def closing(rows: Sequence[Measurement], statistic: str) -> list[str]:
-    """The closing report, as wide as the terminal."""
+def closing(rows: Sequence[Measurement], statistic: str, *, kept: bool = False) -> list[str]:
+    """The closing report, as wide as the terminal; ``kept``: in a file of ``--out``."""
     from reports.tables.summary import summary  # not before the first row
 
     levels = {level_of(row) for row in rows}
     lines = [f"# MPI thread level {level}" for level in levels if level]
     tables, others = _tables_apart(rows, statistic)
-    return [*lines, *tables, *summary(others, statistic, report_width())]
+    return [*lines, *tables, *summary(others, statistic, report_width(), kept=kept)]
 
 
-def closing_sentences(rows: Sequence[Measurement], statistic: str) -> list[str]:
-    """The conclusions, one sentence each; for arrival patterns and pair tests their table."""
+def closing_sentences(
+    rows: Sequence[Measurement], statistic: str, *, kept: bool = False
+) -> list[str]:
+    """The conclusions, one sentence each; for arrival patterns and pair tests their table.
+
+    ``kept``: see `closing`.
+    """
     from reports.tables.scaling import caution_lines, conclusion_lines  # see above
 
     lines, others = _tables_apart(rows, statistic)
     for mine in grouped(others, lambda row: row.collective).values():
         lines += conclusion_lines(mine, report_width())
-    return [*lines, *caution_lines(others, report_width())]
+    return [*lines, *caution_lines(others, report_width(), kept=kept)]
 
 
 def so_far(rows: Sequence[Measurement], planned: Sequence[str], *, by_size: bool) -> list[str]:

@@ -151,7 +151,9 @@ class Session(RunSession):
         self._work = all_work(jobs, world.size)
         # Tables whose rows are measured, but not printed yet: heading, and rows by place.
         self._held: list[_HeldTable] = []
-        brief = partial(closing_sentences, statistic=options.statistic) if options.quiet else None
+        brief = None
+        if options.quiet:
+            brief = partial(closing_sentences, statistic=options.statistic, kept=options.keeps_rows)
         super().__init__(opened, options, None if group is None else group.screen, brief)
         self._entering = StartSync(world, transport, options)
         known = {
@@ -416,7 +418,8 @@ class Session(RunSession):
         if self._world.rank != 0:
             return []  # only rank 0 prints it
         held = self._held_lines()
-        return [*held, *closing(self._keeper.results, self._options.statistic)]
+        options = self._options
+        return [*held, *closing(self._keeper.results, options.statistic, kept=options.keeps_rows)]
 
     def _so_far(self) -> list[str]:
         if self._world.rank != 0 or not self._options.cycles:

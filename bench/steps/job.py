@@ -40,6 +40,8 @@ class StepJob:
     - ``set_progress``: registers a function that returns the progress as JSON values, for the
       record of an exchange that hangs. Any thread may call that function.
     - ``oversubscribed``: True if ranks share cores; None if this is unknown.
+    - ``port_rate``: bytes/s of each rank's own port, each way; None if ranks have no ports or their
+      rate is not known (`busbar.host.emulated_port_rate`).
     """
 
     world: World
@@ -54,6 +56,7 @@ class StepJob:
     note: Callable[[str], None]
     set_progress: Callable[[Callable[[], Mapping[str, Any]]], None]
     oversubscribed: bool | None
+    port_rate: float | None = None
 
     @property
     def ranks(self) -> int:

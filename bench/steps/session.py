@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.step_table import best_fusion, closing_lines, header, row
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
 from busbar.files import check, write
-from busbar.host import boot
+from busbar.host import boot, emulated_port_rate
 from busbar.process import load as loaded
 from reports.readers.codec import Writer, run_of
 from reports.records.measurement import Measurement, Record
@@ -46,6 +47,9 @@ class _StepSession(RunSession):
                 check(path)
         super().__init__(opened, options)
         self._crowd = load(world, opened.transport)
+        # Ranks of one host share its port.
+        alone = 1 < world.size == len(set(world.nodes))
+        self._port_rate = emulated_port_rate(os.environ) if alone else None
         self._start_watch()
 
     def run(self) -> int:
@@ -109,6 +113,7 @@ class _StepSession(RunSession):
             note=lambda text: self._screen.note(f"busbar: {text}"),
             set_progress=self._set_progress,
             oversubscribed=None if self._crowd is None else self._crowd.per_core > 1,
+            port_rate=self._port_rate,
         )
         self._set_progress(lambda: {"iteration": self._world.states[self._world.rank][1]})
         self._running = job

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from pathlib import Path
+from statistics import median
 from textwrap import wrap
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from busbar.terminal import wrap_line
 from busbar.units import (
     format_count,
     format_digits,
+    format_link_rate,
     format_seconds,
     format_size_argument,
 )
@@ -63,11 +65,11 @@ def header(
         texts.append(crowd.remark(nranks))
     if mpi is not None:
         texts += remarks(mpi, library, crowd is not None and crowd.per_core > 1)
-    texts.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
     servers = {
         one.label: 0 if update(one.name).fused else options.servers for one in options.updates
     }
     texts.append(roles(servers, nranks))
+    texts += _legend([name for name, count in servers.items() if count])
     if any(choice.name.startswith("k-") for choice in options.updates):
         texts.append("k-…:K: the server changes the weights with K gradients (--update list)")
     kinds = {update(choice.name).fused for choice in options.updates}
@@ -78,6 +80,18 @@ def header(
     lines = [f"# {line}" for text in texts for line in wrap(text, table.terminal - 2)]
     names = "".join(f"{one.head:>{one.width}}" for one in table.columns)
     return [*lines, f"# {'update':<{_NAME}}{names}"]
+
+
+def _legend(servers: Sequence[str]) -> list[str]:
+    """What the columns are, a line each. ``servers``: the updates that have a server."""
+    updates = f"; of {', '.join(servers)} of an update of the weights" if servers else ""
+    return [
+        f"step: time of a training step{updates}",
+        "exposed: the part of it that the exchange of gradients adds to computing",
+        "hidden: the share of the exchange during which ranks compute",
+        "speed-up: samples/s over those of one rank that only computes; eff.: for each rank",
+        "ratio: step over predicted; below each figure: its 95 % interval",
+    ]
 
 
 def _exchanges(options: StepOptions) -> str:
@@ -154,29 +168,68 @@ def closing_lines(rows: Sequence[Measurement]) -> list[str]:
     from reports.analysis.answer import exchanges_alone  # slow to import
 
     known = [(row, one) for row in rows if (one := figures(row)) is not None]
-    texts = [too_disturbed(rows), beyond_compute(one for _, one in known)]
+    verdict = fastest(rows)
+    texts = [
+        too_disturbed(rows),
+        f"answer: {verdict}" if verdict else "",
+        lowest_loss(rows),
+        exchanges_alone(rows),
+        ports_law([row for row, _ in known]),
+        disturbance(rows),
+        beyond_compute(one for _, one in known),
+        *_without_numbers(known),
+    ]
+    width = min(_table().terminal, 100) - 2
+    return [f"# {line}" for text in texts for line in wrap_line(text, width, 2)]
+
+
+def _without_numbers(known: Sequence[tuple[Measurement, StepFigures]]) -> Iterator[str]:
+    """What ``none`` and ``-`` mean in the rows that have them, with the rows' names."""
+    steps = [(row, row.step) for row, _ in known if row.step is not None]
     if any(one.hidden is not None and one.hidden.value < 0 for _, one in known):
-        texts.append(
+        yield (
             "hidden none: the exchange made the step longer than it takes alone, so overlap hid"
             " nothing of it"
         )
-    steps = [row.step for row, _ in known if row.step is not None]
-    if not all(map(is_overlapped, steps)):
-        texts.append(
-            "hidden -: the exchange does not overlap compute: a push to a server follows its"
-            " gradient, --overlap off exchanges after the backward pass"
-        )
-    if any(step.compute == "none" for step in steps):
-        texts.append("hidden, eff., speed-up -: nothing is computed; --compute gives steps a time")
+    pushes = [row for row, step in steps if step.learners is not None]
+    if pushes:
+        yield f"hidden - of {_names(pushes)}: a push to a server follows its gradient"
+    after = [row for row, step in steps if step.learners is None and not is_overlapped(step)]
+    if after:
+        yield f"hidden - of {_names(after)}: --overlap off exchanges after the backward pass"
+    if any(step.compute == "none" for _, step in steps):
+        yield "hidden, eff., speed-up -: nothing is computed; --compute gives steps a time"
     bare = [row for row, one in known if one.predicted is None]
-    if bare:
-        why = "--fit FILE or --topology MAP gives the costs of the links"
-        if all(row.algorithm.startswith(LIBRARY) for row in bare):
-            why = f"with {why}, but the library has no schedule to predict by"
-        texts.append(f"predicted, ratio -: {why}")
-    texts += [fastest(rows), lowest_loss(rows), exchanges_alone(rows), disturbance(rows)]
-    width = min(_table().terminal, 100) - 2
-    return [f"# {line}" for text in texts for line in wrap_line(text, width, 2)]
+    library = [row for row in bare if row.algorithm.startswith(LIBRARY)]
+    if library:
+        yield f"predicted, ratio - of {_names(library)}: the library has no schedule to predict by"
+    if others := [row for row in bare if row not in library]:
+        yield (
+            f"predicted, ratio - of {_names(others)}: --fit FILE or --topology MAP gives the costs"
+            " of the links"
+        )
+
+
+def _names(rows: Sequence[Measurement]) -> str:
+    return ", ".join(dict.fromkeys(row.algorithm for row in rows))
+
+
+def ports_law(rows: Sequence[Measurement]) -> str:
+    """Each exchange, measured alone, beside the law of the ports; empty without ports of a rate."""
+    texts = []
+    for row in rows:
+        step = row.step
+        if step is not None and step.port_s and step.exchange_s:
+            alone = median(step.exchange_s)
+            texts.append(
+                f"{row.algorithm} {format_seconds(alone)} / {format_seconds(step.port_s)}"
+                f" = {format_digits(alone / step.port_s)}"
+            )
+    rates = {row.step.port_rate for row in rows if row.step is not None and row.step.port_rate}
+    if not texts or len(rates) != 1:
+        return ""
+    port = format_link_rate(rates.pop())
+    return f"exchange alone / its bytes through the busiest port of {port}: {', '.join(texts)}"
 
 
 class _StepColumn(NamedTuple):

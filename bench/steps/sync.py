@@ -51,6 +51,7 @@ from busbar.errors import Unsupported
 from busbar.units import format_bytes, format_seconds
 from collectives.execution.transport import Action, Array, TracedMessage
 from collectives.formats.load import build, is_file
+from collectives.predict.compare import port_volume
 from collectives.predict.interface import Operation
 from collectives.predict.maps import load_machine
 from collectives.predict.predictor import choose_predictor
@@ -366,6 +367,52 @@ class RankTraining:
 
 Seconds = Callable[[TensorRange], float]
 """Gives the seconds that the exchange of a range of tensors takes."""
+Price = Callable[[Operation, int], float]
+"""Gives the seconds that a collective of so many bytes takes."""
+
+
+def by_port(rate: float) -> Price:
+    """The law of `busbar cluster law`: the bytes through the busiest port over its bytes/s."""
+    return lambda operation, nbytes: float(port_volume(operation)) * nbytes / rate
+
+
+def port_seconds(
+    job: StepJob,
+    layout: GradientLayout,
+    spans: Sequence[TensorRange],
+    exchanges: Sequence[Exchange],
+) -> float | None:
+    """Seconds of the exchange alone by the law of the ports.
+
+    None if ranks have no ports of a known rate, and for the library, which has no schedule.
+    """
+    known = all(exchange.has_schedules(layout, spans) for exchange in exchanges)
+    if job.port_rate is None or not known:
+        return None
+    seconds = _priced(layout, exchanges, by_port(job.port_rate))
+    return sum(seconds(number, span) for number in range(len(exchanges)) for span in spans)
+
+
+def _priced(
+    layout: GradientLayout, exchanges: Sequence[Exchange], price: Price
+) -> Callable[[int, TensorRange], float]:
+    """A function: number of an exchange, range of tensors -> seconds by ``price``.
+
+    Ranges of equally many bytes take equally long.
+    """
+    cache: dict[tuple[int, int], float] = {}
+
+    def seconds(number: int, span: TensorRange) -> float:
+        key = number, layout.nbytes_of(span)
+        if key not in cache:
+            exchange, cache[key] = exchanges[number], 0.0
+            for schedule, (collective, _, nbytes, itemsize) in exchange.calls(layout, span):
+                in_place = not exchange.coded
+                operation = Operation.of(schedule, collective, itemsize=itemsize, in_place=in_place)
+                cache[key] += price(operation, nbytes)
+        return cache[key]
+
+    return seconds
 
 
 def expected(
@@ -375,31 +422,26 @@ def expected(
     exchanges: Sequence[Exchange],
     steps: int,
 ) -> tuple[float | None, str]:
-    """The predicted median seconds of the steps, and the source of the costs (fit or topology).
+    """The predicted median seconds of the steps, and the source: fit, topology or port.
 
-    Each step has the compute times of the measured step. Returns None without costs, and for the
-    library's collective, which has no schedule. The time to encode and decode is left out.
+    Each step has the compute times of the measured step. Without costs of links the law of the
+    ports predicts, if their rate is known. Returns None without either, and for the library's
+    collective, which has no schedule. The time to encode and decode is left out.
     """
     options = job.options
-    if options.fit is None and not options.topology:
-        return None, ""
     if not all(exchange.has_schedules(layout, spans) for exchange in exchanges):
         return None, ""
-    machine = load_machine(options.topology or None, options.fit, job.world.size)
-    predictor = choose_predictor(machine)
-    cache: dict[tuple[int, int], float] = {}
-
-    def seconds(number: int, span: TensorRange) -> float:
-        """Seconds of the exchange of a range; ranges of equally many bytes take equally long."""
-        key = number, layout.nbytes_of(span)
-        if key not in cache:
-            exchange, cache[key] = exchanges[number], 0.0
-            for schedule, (collective, _, nbytes, itemsize) in exchange.calls(layout, span):
-                in_place = not exchange.coded
-                operation = Operation.of(schedule, collective, itemsize=itemsize, in_place=in_place)
-                cache[key] += float(predictor.seconds(operation, [nbytes])[0])
-        return cache[key]
-
+    if options.fit is not None or options.topology:
+        machine = load_machine(options.topology or None, options.fit, job.world.size)
+        predictor = choose_predictor(machine)
+        source = "topology" if options.fit is None else "fit"
+        seconds = _priced(
+            layout, exchanges, lambda operation, n: float(predictor.seconds(operation, [n])[0])
+        )
+    elif job.port_rate is not None:
+        source, seconds = "port", _priced(layout, exchanges, by_port(job.port_rate))
+    else:
+        return None, ""
     shares, ends = job.workload.shares(), []
     after = sum(seconds(n, span) for n in range(1, len(exchanges)) for span in spans)
     for step in range(steps):
@@ -413,7 +455,7 @@ def expected(
             buffer, cycle = options.fusion.buffer, options.fusion.cycle
             end = time_cycles(ready, layout.sizes, buffer, cycle, partial(seconds, 0), layout.kinds)
         ends.append(end + after)
-    return median(ends), "fit" if options.fit is not None else "topology"
+    return median(ends), source
 
 
 def time_buckets(
@@ -611,6 +653,8 @@ class _Update:
             messages=round(sum(messages)) if counted else None,
             predicted_s=predicted,
             predicted_by=model,
+            port_s=port_seconds(job, self._layout, self._spans, self._exchanges),
+            port_rate=job.port_rate,
             fusion=self._fusion.label,
             overlap=job.options.overlap,
             buckets=round(step.buckets / runs, 2),

@@ -20,12 +20,11 @@ from busbar.units import (
     is_open,
 )
 from reports.analysis.compare import CANNOT_TELL
-from reports.analysis.disturbance import mostly_disturbed
+from reports.analysis.disturbance import UNKNOWN, mostly_disturbed
 from reports.analysis.steps import fastest_samples
-from reports.analysis.textbook import VOLUMES, nodes_of, shared_clause
+from reports.analysis.textbook import VOLUMES, nodes_of, what_is_shared
 from reports.analysis.winners import (
     LAUNCHES,
-    UNKNOWN,
     Cells,
     Stretch,
     Winner,
@@ -79,20 +78,29 @@ def alone(rows: Sequence[Measurement]) -> str:
     return _ALONE if ranks == {1} and len(names) > 1 else ""
 
 
-def one_launch(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()) -> str:
+def one_launch(
+    rows: Sequence[Measurement], launches: Sequence[Measurement] = (), *, kept: bool = False
+) -> str:
     """That the intervals of an answer are of one launch, and how to measure several.
 
-    Empty where no interval tells anything, for rows of several launches, and of other benchmarks.
-    ``launches``: see `winners`.
+    ``kept``: the rows are in a file that may be compared with another, which needs several
+    launches; this is said also without an answer. Empty otherwise where no interval tells anything,
+    and always for rows of several launches, and of other benchmarks. ``launches``: see `winners`.
     """
     ours = all(r.run.format.startswith("busbar") and r.step is None for r in rows)
     if not ours or any(r.launches_s or launch_of(r.run) is not None for r in rows):
         return ""
     runs = grouped(rows, attrgetter(*KEYS)).values()
     won = [w for ranges in answers(rows, launches).values() for one in ranges for w in one.won]
-    if any(len({id(r.run) for r in same}) > 1 for same in runs) or not any(map(_telling, won)):
+    if any(len({id(r.run) for r in same}) > 1 for same in runs):
         return ""
-    return f"one launch: the next may lie outside these intervals; --launches {LAUNCHES} covers it"
+    outside = "the next may lie outside these intervals" if any(map(_telling, won)) else ""
+    several = "a comparison with another run needs several"
+    if not kept or not any(r.time_s for r in rows):
+        return outside and f"one launch: {outside}; --launches {LAUNCHES} covers it"
+    if not outside:
+        return f"one launch: {several} (--launches {LAUNCHES})"
+    return f"one launch: {outside}, and {several}; --launches {LAUNCHES} covers both"
 
 
 def without_rows(rows: Sequence[Measurement]) -> list[str]:
@@ -165,7 +173,7 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
     lines = [
         ": ".join(filter(None, (", ".join(names[w]), words))) for w, words in sentences.items()
     ]
-    return list(filter(None, [too_disturbed(rows)])) + lines + server_and_ring(rows, brief=True)
+    return list(filter(None, [too_disturbed(rows)])) + lines + server_and_ring(rows)
 
 
 def best_figure(rows: Sequence[Measurement]) -> str:
@@ -303,17 +311,15 @@ def _doubt(low: float | None, high: float | None) -> str:
     return "{where} it may be no faster{within}"
 
 
-def server_and_ring(
-    rows: Sequence[Measurement], launches: Sequence[Measurement] = (), *, brief: bool = False
-) -> list[str]:
+def server_and_ring(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()) -> list[str]:
     """How many times as long a parameter server took as a ring, a sentence for each rank count.
 
     For all-reduce at the largest size that both have, with the ratio of the bytes through their
-    busiest ports by the textbook. On one host, which has no ports, or if the two ratios disagree,
-    the sentence says why times need not follow these bytes.
+    busiest ports by the textbook, which the times of one host need not follow: it has no ports.
+    Ranks that share cores are named if the two ratios disagree, and on one host.
     Without a ring, the sharded parameter server is compared instead. Rows whose work ranks shared
     are left out: their times need not follow the bytes of the algorithm. ``launches``: see
-    `winners`. ``brief``: without why times need not follow the bytes.
+    `winners`.
     """
     usable = [
         r
@@ -333,7 +339,7 @@ def server_and_ring(
             where = ", ".join((format_count(ranks, "rank"), *words))
             if len({r.placement for r in kind}) > 1:
                 where += ", out-of-place"
-            lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown, brief)
+            lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown)
     return lines
 
 
@@ -343,43 +349,44 @@ def _port_sentence(
     servers: Sequence[Measurement],
     rings: Sequence[Measurement],
     unknown: bool,
-    brief: bool,
 ) -> list[str]:
     """The sentence of one setting, ``where``; none if both have no size in common.
 
-    ``unknown``: see `time_ratio`. ``brief``: see `server_and_ring`.
+    ``unknown``: see `time_ratio`.
     """
     sizes = {r.size or 0 for r in servers} & {r.size or 0 for r in rings}
     if not sizes:
         return []
     size = max(sizes)
-    sides = [[r for r in side if r.size == size] for side in (servers, rings)]
-    law = _by_the_bytes(ring, sides[0], sides[1], unknown, f" at {format_size(size)} on {where}")
-    if brief or not law.shared:
-        return [law.text]
-    emulate = "; busbar cluster law emulates hosts with ports" * law.on_one_host
-    return [f"{law.text}; {law.shared}{emulate}"]
+    server, other = ([r for r in side if r.size == size] for side in (servers, rings))
+    at = f" at {format_size(size)} on {where}"
+    return [_by_the_bytes(ring, server, other, unknown, at, "busbar cluster law").text]
 
 
 class _ByTheBytes(NamedTuple):
     """How times of a parameter server and of a ring follow the bytes of their busiest ports.
 
     ``text``: the sentence. ``less``: the ratio of the times is less than that of the bytes, by its
-    interval. ``shared``: see `shared_clause`; empty between hosts if the two ratios agree.
+    interval.
     """
 
     text: str
     less: bool
-    shared: str
     on_one_host: bool
 
 
 def _by_the_bytes(
-    ring: str, servers: Sequence[Measurement], rings: Sequence[Measurement], unknown: bool, at: str
+    ring: str,
+    servers: Sequence[Measurement],
+    rings: Sequence[Measurement],
+    unknown: bool,
+    at: str,
+    emulate: str,
 ) -> _ByTheBytes:
     """How many times as long ``servers`` took as ``rings``, or that it cannot be told, and the law.
 
-    ``at``: where, as the words behind it. ``unknown``: see `time_ratio`.
+    ``at``: where, as the words behind it. ``unknown``: see `time_ratio`. ``emulate``: the command
+    that emulates hosts with ports.
     """
     ratio, low, high = time_ratio(servers, rings, unknown)
     ranks = servers[0].ranks or 0
@@ -393,26 +400,26 @@ def _by_the_bytes(
     else:
         took = f"ps took {_factor(ratio)} times as long as {ring}{interval}"
     both = (*servers, *rings)
-    port = "the busiest port"
-    if any(r.ranks and r.ranks > nodes_of(r) > 1 for r in both):
+    on_one_host = all(nodes_of(r) == 1 for r in both)
+    port = "by the bytes through the busiest port"
+    if on_one_host:
+        port = f"between {ranks} hosts with ports"
+    elif any(r.ranks and r.ranks > nodes_of(r) for r in both):
         port += ", if each rank had its own,"
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
     agree = first <= by_port <= last and not either
-    on_one_host = all(nodes_of(r) == 1 for r in both)
-    return _ByTheBytes(
-        f"{took}{at}; by the bytes through {port} it should be {by_port:.3g} times",
-        less=last < by_port and not either,
-        shared="" if agree and not on_one_host else shared_clause(both),
-        on_one_host=on_one_host,
-    )
+    law = f"{port} it should be {by_port:.3g} times{f' ({emulate})' * on_one_host}"
+    tells = any(r.oversubscribed for r in both) and (on_one_host or not agree)
+    crowded = f"; {what_is_shared(both)[0]}" if tells else ""
+    less = last < by_port and not either
+    return _ByTheBytes(f"{took}{at}; {law}{crowded}", less, on_one_host)
 
 
 def exchanges_alone(rows: Sequence[Measurement]) -> str:
     """How the exchanges of ``ps`` and ``ring`` in training steps compare, measured alone.
 
-    The sentence of `server_and_ring` on their times, why these may not follow the bytes, and
-    whether they matter beside a step. Of the first fusion that has both; empty if there is none,
-    or the exchange was not measured.
+    The sentence of `server_and_ring` on their times, and whether they matter beside a step. Of the
+    first fusion that has both; empty if there is none, or the exchange was not measured.
     """
     pairs: dict[str, dict[str, Measurement]] = {}
     for row in rows:
@@ -426,18 +433,17 @@ def exchanges_alone(rows: Sequence[Measurement]) -> str:
     ranks = both["ps"].ranks or 0
     if ranks < 2:
         return ""
-    law = _by_the_bytes("ring", [alone["ps"]], [alone["ring"]], mostly_disturbed(rows), "")
+    emulate = f"busbar cluster --hosts {ranks} -- busbar step --transport mpi …"
+    unknown = mostly_disturbed(rows)
+    law = _by_the_bytes("ring", [alone["ps"]], [alone["ring"]], unknown, "", emulate)
     buckets = max((row.step.buckets or 0 for row in both.values() if row.step), default=0)
-    texts = [f"exchanges alone: {law.text}", law.shared]
+    texts = [f"exchanges alone: {law.text}"]
     if law.less and buckets > 1 and not law.on_one_host:
         texts.append("buckets overlap at the server; --fusion all sends one")
-    if law.on_one_host:
-        emulate = f"busbar cluster --hosts {ranks} -- busbar step --transport mpi …"
-        texts.append(f"hosts with ports: {emulate}")
     share = max((alone[name].time_s or 0) / (time or 1) for name, time in steps.items())
     if share < _SMALL:
         texts.append(f"the exchange is at most {100 * share:.2g} % of a step: compute decides")
-    return "; ".join(filter(None, texts))
+    return "; ".join(texts)
 
 
 def _exchange_of(row: Measurement) -> Measurement:

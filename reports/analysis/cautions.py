@@ -10,8 +10,10 @@ from operator import itemgetter
 from typing import TypeVar
 
 from busbar.counters import MUCH, SHORTEST_S, taken
-from busbar.units import agreeing, format_count, format_part, format_size
+from busbar.units import agreeing, format_count, format_part, format_size, three_digits
 from reports.analysis.disturbance import is_disturbed, mostly_disturbed, tells_others
+from reports.analysis.outliers import far_launches
+from reports.analysis.steps import is_fastest_told
 from reports.analysis.winners import LAUNCHES
 from reports.records.cores import crowding, marked
 from reports.records.measurement import Measurement, is_emulated, launch_of
@@ -40,6 +42,7 @@ ABOVE_IN_SHORT = {
 # Options as a record has them: it may come from anywhere, and its command is meant for a shell.
 _OPTIONS = re.compile(r"-[\w ,.:=+%-]{1,1000}", re.ASCII)
 _MOST = 1000  # rows that are tested: enough to judge a run, and half a second of work
+_NAMED = 3  # launches that a line names one by one
 _ORDER = ("--order", "--launches", "--seed")
 _FEW = f"have fewer than {FEWEST} iterations: no interval is known"
 _VARY = f"vary by more than {100 * MOST_CV:.0f} % (cv) from iteration to iteration"
@@ -69,10 +72,7 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
     # Not for other benchmarks' tables: they never have raw times.
     ours = [r for r in timed if r.run.format.startswith("busbar")]
     silent = sum(not r.times_s and r.low_s is None for r in ours)
-    wrong = sum(bool(r.wrong) for r in rows)
-    who = f"{format_count(wrong, 'row')} {agreeing(wrong, 'have')}"
-    texts = [f"{who} wrong elements"] if wrong else []
-    texts += filter(None, [causes(timed)])
+    texts = list(filter(None, [wrong_elements(rows), far_off(timed), causes(timed)]))
     shared = sum(marked(r) != r.algorithm for r in timed)
     if shared:
         texts.append(
@@ -106,6 +106,29 @@ def warnings_of(rows: Sequence[Measurement]) -> list[str]:
         how = f"; worst: {named(worst)}, cv {100 * cv:.3g} %"
         texts.append(format_part(len(vary), len(stated), "row", _VARY) + how)
     return texts
+
+
+def wrong_elements(rows: Sequence[Measurement]) -> str:
+    """How many rows have wrong elements; empty if none has."""
+    wrong = sum(bool(r.wrong) for r in rows)
+    rows_have = f"{format_count(wrong, 'row')} {agreeing(wrong, 'have')}"
+    return f"{rows_have} wrong elements" if wrong else ""
+
+
+def far_off(rows: Sequence[Measurement]) -> str:
+    """Which launches are far from all others (`far_launches`), in a clause; empty if none is."""
+    found = far_launches(rows)
+    texts = []
+    for one in found[:_NAMED]:
+        times = f"{three_digits(one.ratio)} times as long as the others"
+        if one.rows == 1:
+            texts.append(f"{one.name} took {times} ({named(one.row)})")
+        else:
+            most = f"{one.name} took {'up to' if one.ratio > 1 else 'down to'} {times}"
+            texts.append(f"{most} in {one.rows} of {one.of} rows ({named(one.row)})")
+    if more := len(found) - _NAMED:
+        texts += [f"{format_count(more, 'launch')} more"] * (more > 0)
+    return "; ".join(texts)
 
 
 def disturbed(rows: Sequence[Measurement], which: str = "") -> str:
@@ -143,11 +166,12 @@ def _long_enough(rows: Sequence[Measurement]) -> str:
 def too_disturbed(rows: Sequence[Measurement]) -> str:
     """Why to repeat a run before its figures are used; empty if it is well.
 
-    It is to be repeated if other programs used much of the cores during more than half of the rows.
-    The command to do so follows a line break.
+    It is to be repeated if other programs used much of the cores during more than half of the rows,
+    but not for training steps that differ by more than these programs can have changed
+    (`is_fastest_told`). The command to do so follows a line break.
     """
     timed = [r for r in rows if r.time_s is not None]
-    if not mostly_disturbed(timed):
+    if not mostly_disturbed(timed) or is_fastest_told(timed):
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     command = _again(timed)

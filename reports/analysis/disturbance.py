@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from operator import attrgetter
 
 from busbar.counters import MUCH, OTHERS, SHORTEST_S
 from reports.records.measurement import Measurement, grouped
 from reports.records.table import KEYS
+
+#: The interval of a ratio of single launches that other programs may have changed without a limit.
+UNKNOWN = (0.0, inf)
+#: Seconds that messages wait for a core of their receivers beside other programs, at most in the
+#: mean. Linux's time slice is 3 ms; beside other work they waited for 3.6 ms (docs/cluster.md).
+LATE_S = 0.005
 
 
 def is_disturbed(row: Measurement, share: float = OTHERS) -> bool:
@@ -31,6 +38,44 @@ def moved_by_others(rows: Sequence[Measurement], unknown: bool) -> bool:
     """
     doubt = any(is_disturbed(r, OTHERS if unknown else MUCH) for r in rows)
     return doubt or (unknown and not all(map(tells_others, rows)))
+
+
+def widened(
+    ends: tuple[float, float] | None,
+    slower: Sequence[Measurement],
+    faster: Sequence[Measurement],
+    unknown: bool,
+) -> tuple[float, float] | None:
+    """The 95 % interval of a ratio of times, with what other programs can have done to it.
+
+    ``ends``: the interval of the times as measured, None if not known. The rows ``slower`` may have
+    taken `lengthening` times as long as without other programs, and so may ``faster``: the ends
+    move by these factors. `UNKNOWN` if one of them has no limit. ``unknown``: see
+    `moved_by_others`.
+    """
+    least, most = (lengthening(side, unknown) for side in (slower, faster))
+    if inf in (least, most):
+        return UNKNOWN
+    return ends and (ends[0] / least, ends[1] * most)
+
+
+def lengthening(rows: Sequence[Measurement], unknown: bool) -> float:
+    """How many times as long as without other programs rows of one setting took, at most.
+
+    1 if other programs moved none of them (`moved_by_others`). Programs that took a share s of all
+    cores left 1 - s of them, with which all work takes 1 / (1 - s) times as long, and each message
+    may have waited `LATE_S` for a core. Infinite if these waits may be the whole time, or if the
+    messages of an iteration were not counted, as those of a sweep.
+    """
+    return max(map(_lengthening, rows)) if moved_by_others(rows, unknown) else 1.0
+
+
+def _lengthening(row: Measurement) -> float:
+    messages = None if row.step is None else row.step.messages
+    if messages is None or not row.time_s or not tells_others(row):
+        return inf
+    least = row.time_s * (1 - (row.others_share or 0.0)) - messages * LATE_S
+    return row.time_s / least if least > 0 else inf
 
 
 def mostly_disturbed(rows: Sequence[Measurement]) -> bool:

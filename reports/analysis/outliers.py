@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
+from operator import attrgetter
 
 import numpy as np
 
 from busbar.statistics import robust_test, student_quantile
 from busbar.units import format_size
 from reports.analysis.compare import by_key, cost, samples
-from reports.records.measurement import Measurement, grouped
+from reports.records.measurement import Measurement, grouped, launch_of
 from reports.records.metrics import setting
+from reports.records.table import KEYS
 from reports.statistics.inference import launch_center
 from reports.statistics.quantities import LATENCY_BOUND
 
@@ -27,6 +29,7 @@ FEWEST = 4
 _SIGNIFICANT = 0.01
 # Least standard deviation of a logarithm: files that agree by chance make no difference certain.
 _LEAST_SCATTER = 0.005
+_FAR = 2.0  # times: least gap between a launch that is far off and the others
 # The logarithm of a ratio above which no ratio would show.
 _MOST_LOG = log(1000)
 
@@ -124,6 +127,81 @@ def outliers(files: Sequence[Sequence[Measurement]], margin: float) -> Outliers:
         any(len(of_group) > 1 for of_group in sizes.values()),
         tuple(sorted(size for size in set(largest.values()) if size >= LATENCY_BOUND)),
     )
+
+
+@dataclass(frozen=True)
+class FarLaunch:
+    """A launch whose median of ``row`` is ``ratio`` times that of the other launches.
+
+    ``name``: its number, ``launch 4``, or its file. ``rows``: how many rows of the launch are as
+    far, of ``of`` rows that were judged; ``row`` is the farthest of them.
+    """
+
+    name: str
+    ratio: float
+    row: Measurement
+    rows: int
+    of: int
+
+
+def far_launches(rows: Sequence[Measurement]) -> list[FarLaunch]:
+    """The launches with a median far from the other launches' (`_far`), the farthest first.
+
+    Rows are of several launches, or merged over them.
+    """
+    if len({id(r.run) for r in rows}) < FEWEST and not any(r.launches_s for r in rows):
+        return []
+    judged = 0
+    far: dict[str, list[tuple[float, Measurement]]] = {}
+    for same in grouped(rows, attrgetter(*KEYS)).values():
+        medians = _launch_medians(same)
+        judged += len(medians) >= FEWEST
+        for place in _far([value for _, value in medians]):
+            others = [log(value) for n, (_, value) in enumerate(medians) if n != place]
+            name, own = medians[place]
+            far.setdefault(name, []).append((log(own) - float(np.median(others)), same[0]))
+    found = []
+    for name, each in far.items():
+        effect, row = max(each, key=lambda one: abs(one[0]))
+        found.append(FarLaunch(name, exp(effect), row, len(each), judged))
+    return sorted(found, key=lambda one: -abs(log(one.ratio)))
+
+
+def _launch_medians(same: Sequence[Measurement]) -> list[tuple[str, float]]:
+    """The name and the median of each launch of one setting, in order."""
+    medians: dict[object, tuple[str, list[float]]] = {}
+    for row in same:
+        if row.launches_s:
+            numbers = (number for number, _ in row.visits_s)
+            for number, value in zip(numbers, row.launches_s, strict=True):
+                medians[id(row), number] = (f"launch {number}", [value])
+        elif row.time_s:
+            place = launch_of(row.run)
+            name = f"launch {place[2]}" if place else row.run.source
+            _, times = medians.setdefault(id(row.run), (name, []))
+            times += row.times_s or [row.time_s]
+    known = ((name, float(np.median(times))) for name, times in medians.values())
+    return [(name, value) for name, value in known if value > 0]
+
+
+def _far(values: Sequence[float]) -> list[int]:
+    """The places of values far from all others: at most a third of the values, on one side.
+
+    The gap to the others is at least `_FAR` times, and wider than the others' own range (as a
+    ratio). So launches with two modes have none. Empty for fewer than `FEWEST` values.
+    """
+    if len(values) < FEWEST:
+        return []
+    order = sorted(range(len(values)), key=values.__getitem__)
+    logs = [log(values[n]) for n in order]
+    widest, places = log(_FAR), list[int]()
+    for few in range(1, len(values) // 3 + 1):
+        for here, rest in ((slice(-few, None), slice(-few)), (slice(few), slice(few, None))):
+            others, apart = logs[rest], logs[here]
+            gap = max(apart[0] - others[-1], others[0] - apart[-1])
+            if gap >= widest and gap > others[-1] - others[0]:
+                widest, places = gap, order[here]
+    return places
 
 
 def _group(row: Measurement) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from busbar.counters import taken
 from busbar.statistics import interval, mean_interval
 from busbar.units import format_count, format_digits, format_seconds
-from reports.analysis.disturbance import mostly_disturbed, moved_by_others
+from reports.analysis.disturbance import mostly_disturbed, widened
 from reports.records.measurement import Measurement, grouped
 from reports.records.steps import LossCurve, Step
 from reports.statistics.quantities import center
@@ -133,43 +134,107 @@ def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
 
     Steps of different numbers of gradients cannot be compared in time, but per sample they can.
     """
-    steps = [row for row in rows if row.step is not None and row.time_s]
-    groups = grouped(steps, lambda row: (workload(row), row.ranks)).values()
+    groups = _of_one_workload(rows)
     return [text for group in groups for text in (fastest(group), lowest_loss(group)) if text]
+
+
+def _of_one_workload(rows: Sequence[Measurement]) -> list[list[Measurement]]:
+    """The rows of steps that have times, by workload and rank count."""
+    steps = [row for row in rows if row.step is not None and row.time_s]
+    return list(grouped(steps, lambda row: (workload(row), row.ranks)).values())
+
+
+class _Ahead(NamedTuple):
+    """The update that takes the least time for a sample, and the others, fastest first.
+
+    ``sample``: its seconds for a sample. ``told``: the others of which the intervals show that they
+    take longer; ``open``: those that may take no longer.
+    """
+
+    name: str
+    sample: Uncertain
+    told: list[_Behind]
+    open: list[_Behind]
+
+
+class _Behind(NamedTuple):
+    """An update that took longer than another one.
+
+    ``ratio``: how many times as long, as measured. ``ends``: its 95 % interval, `widened` by what
+    other programs can have done. ``others``: the greatest share of all cores that these took while
+    either of the two was measured.
+    """
+
+    name: str
+    ratio: Uncertain
+    ends: tuple[float, float] | None
+    others: float
+
+    @property
+    def takes(self) -> str:
+        """How many times as long it takes in words: ``ps/ddp takes 3.7 times as long (3 to 4)``."""
+        text = f"{self.name} takes {format_digits(self.ratio.value)} times as long"
+        if self.ends is None:
+            return text
+        beside = f", allowing for {taken(self.others)}" if self.ends != self.ratio.ends else ""
+        return f"{text} ({' to '.join(map(format_digits, self.ends))}{beside})"
+
+    @property
+    def why_open(self) -> str:
+        """Why it may take no longer, as a clause."""
+        if self.ends is None:
+            return "no interval of their ratio: measure more steps"
+        return self.takes if self.ends == self.ratio.ends else taken(self.others)
+
+
+def _ahead(rows: Sequence[Measurement]) -> _Ahead | None:
+    """How the updates of one workload compare; None with fewer than two that have times.
+
+    Of an update that several runs measured the rate is the mean of theirs.
+    """
+    timed = [(row, one) for row in rows if (one := figures(row)) is not None]
+    if len({row.step.update for row, _ in timed if row.step is not None}) < 2:
+        return None
+    measured = grouped(timed, lambda pair: pair[0].algorithm)
+    rates = {name: mean_of([one.rate for _, one in mine]) for name, mine in measured.items()}
+    rows_of = {name: [row for row, _ in mine] for name, mine in measured.items()}
+    first, *behind = sorted(rates, key=lambda each: -rates[each].value)
+    unknown, told, may_be = mostly_disturbed(rows), list[_Behind](), list[_Behind]()
+    for name in behind:
+        ratio = rates[first].over(rates[name])
+        ends = widened(ratio.ends, rows_of[name], rows_of[first], unknown)
+        shares = [row.others_share or 0.0 for row in (*rows_of[first], *rows_of[name])]
+        other = _Behind(name, ratio, ends, max(shares))
+        (told if ends is not None and ends[0] > 1 else may_be).append(other)
+    return _Ahead(first, rates[first].under(1.0), told, may_be)
 
 
 def fastest(rows: Sequence[Measurement]) -> str:
     """The update that takes the least time for a sample, and the next, in one sentence.
 
-    Its time is of a sample, too, as the updates are compared. Both have their 95 % intervals. Of an
-    update that several runs measured it is the mean of its rates. The sentence says "cannot tell"
-    and why if the interval of their ratio reaches 1 or is not known, or if other programs may have
-    changed it (`moved_by_others`). Empty with fewer than two updates that have times.
+    Its time is of a sample, too, as the updates are compared, with its 95 % interval. The sentence
+    says "cannot tell" and why if the interval of its ratio to another update reaches 1 or is not
+    known. Each ratio allows for what other programs can have done to its two updates (`widened`).
+    Empty with fewer than two updates that have times.
     """
-    timed = [(row, one) for row in rows if (one := figures(row)) is not None]
-    if len({row.step.update for row, _ in timed if row.step is not None}) < 2:
+    ahead = _ahead(rows)
+    if ahead is None:
         return ""
-    measured = grouped(timed, lambda pair: pair[0].algorithm)
-    rates = {name: mean_of([one.rate for _, one in mine]) for name, mine in measured.items()}
-    name, other = sorted(rates, key=lambda each: -rates[each].value)[:2]
-    ratio = rates[name].over(rates[other])
-    sample = rates[name].under(1.0)
-    took = f"{format_seconds(sample.value)} a sample"
-    if sample.ends is not None:
-        took += f" (95 %: {' to '.join(map(format_seconds, sample.ends))})"
-    times = f"{format_digits(ratio.value)} times as long"
-    if ratio.ends is not None:
-        times += f" ({' to '.join(map(format_digits, ratio.ends))})"
-    both = [row for each in (name, other) for row, _ in measured[each]]
-    if moved_by_others(both, mostly_disturbed(rows)):
-        why = f"; {taken(max(row.others_share or 0.0 for row in rows))}"
-    elif ratio.ends is None:
-        why = "; no interval of their ratio: measure more steps"
-    elif ratio.ends[0] <= 1:
-        why = f", {other} {times}"
-    else:
-        return f"{name} takes the least time: {took}; {other} takes {times}"
-    return f"cannot tell whether {name} or {other} takes less time: {name} took {took}{why}"
+    took = f"{format_seconds(ahead.sample.value)} a sample"
+    if ahead.sample.ends is not None:
+        took += f" (95 %: {' to '.join(map(format_seconds, ahead.sample.ends))})"
+    clauses = [one.takes for one in ahead.told[:1]]
+    if not ahead.open:
+        return "; ".join([f"{ahead.name} takes the least time: {took}", *clauses])
+    near = ahead.open[0]
+    doubt = f"cannot tell whether {ahead.name} or {near.name} takes less time"
+    return "; ".join([f"{doubt}: {ahead.name} took {took}", near.why_open, *clauses])
+
+
+def is_fastest_told(rows: Sequence[Measurement]) -> bool:
+    """True for steps of which `fastest` names the update with the least time, in each workload."""
+    known = [_ahead(group) for group in _of_one_workload(rows)]
+    return bool(known) and all(one is not None and not one.open for one in known)
 
 
 def share_text(value: float) -> str:

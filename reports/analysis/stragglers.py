@@ -23,6 +23,7 @@ algorithm is only a hint.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
@@ -33,7 +34,7 @@ from numpy.typing import NDArray
 
 from busbar.statistics import interval
 from busbar.units import format_count, format_p_value, format_rate, format_seconds
-from reports.records.measurement import Measurement, grouped, listed
+from reports.records.measurement import Measurement, grouped, is_emulated, listed
 from reports.records.metrics import named
 from reports.statistics.inference import chi_squared_p, holm, likeness
 from topology.model.slow_units import MARGIN, Pairs, Worse, cannot_tell, worse
@@ -471,6 +472,21 @@ def _end(id: str) -> str:
     return id
 
 
+def measure_ranks(command: str, rows: Sequence[Measurement], file: str) -> str:
+    """The line for a shell that measures the times of ranks where these rows were measured.
+
+    ``command``: ``busbar`` with a benchmark and its options, without hosts. ``file``: its records.
+    """
+    environment = rows[0].run.environment if rows else {}
+    measured = f"{command} --per-rank --out {file}"
+    hosts = list(map(str, listed(environment.get("hosts"))))
+    if is_emulated(environment):
+        return f"busbar cluster OPTIONS -- {measured}, with this cluster's OPTIONS"
+    if len(hosts) < 2:
+        return measured
+    return f"{command} --host {shlex.quote(','.join(hosts))} --per-rank --out {file}"
+
+
 def _looked_at(rows: Sequence[Measurement], observed: Sequence[Observation], matrix: bool) -> str:
     size = len(rows[0].per_rank_s)
     if not observed:
@@ -485,7 +501,7 @@ def _looked_at(rows: Sequence[Measurement], observed: Sequence[Observation], mat
     if all(o.all_wait for o in observed) and not matrix:
         text += (
             "; in these collectives everybody waits for everybody, so they show who comes late but"
-            " not who is slow inside: add the file of"
-            f" busbar sendrecv --ranks {size} --per-rank --out sr.jsonl, or give --matrix"
+            " not who is slow inside: give --matrix, or add the file of "
+            + measure_ranks(f"busbar sendrecv --ranks {size}", rows, "sr.jsonl")
         )
     return text

@@ -219,12 +219,6 @@ def what_is_shared(rows: Sequence[Measurement]) -> tuple[str, str]:
     return "", ""
 
 
-def shared_clause(rows: Sequence[Measurement]) -> str:
-    """`what_is_shared` as a clause of a sentence; empty if it is unknown."""
-    why, whose = what_is_shared(rows)
-    return f"{why}: {whose[0].lower()}{whose[1:]}" if why else ""
-
-
 def _seen(growths: Sequence[Growth]) -> str:
     """How times grow if ranks share memory or cores, and whether the fits agree with that."""
     links = growths[0].links

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from busbar.statistics import interval
 from reports.analysis.compare import samples, within_launches
-from reports.analysis.disturbance import mostly_disturbed, moved_by_others
+from reports.analysis.disturbance import mostly_disturbed, widened
 from reports.readers.names import scaled
 from reports.records.measurement import LIBRARY, Measurement, grouped
 from reports.records.metrics import setting
@@ -58,8 +58,6 @@ class Winner:
 
 #: Launches that are advised where a run had one.
 LAUNCHES = 7
-#: The interval of a ratio of single launches that other programs may have changed.
-UNKNOWN = (0.0, inf)
 Cells = dict[tuple[int, int], Winner]
 """Winners by size and number of ranks."""
 
@@ -158,13 +156,15 @@ def time_ratio(
     """How many times as long ``slower`` takes as ``faster``, and the ratio's 95 % interval.
 
     All rows of a side must have the same settings. The interval is None without raw times. With one
-    launch a side it is unbounded if `moved_by_others`.
+    launch a side it is `widened` by what other programs can have done.
     """
     times = [_launches(rows) for rows in (faster, slower)]
     ratio = launch_center(times[1]) / launch_center(times[0])
-    if max(map(len, times)) == 1 and moved_by_others((*slower, *faster), unknown):
-        return ratio, *UNKNOWN
-    return ratio, *ratio_bounds(times[0], times[1], within_launches(faster, slower))
+    low, high = ratio_bounds(times[0], times[1], within_launches(faster, slower))
+    ends = None if low is None or high is None else (low, high)
+    if max(map(len, times)) == 1:
+        ends = widened(ends, slower, faster, unknown)
+    return ratio, *(ends or (None, None))
 
 
 def _launches(rows: Sequence[Measurement]) -> Samples:

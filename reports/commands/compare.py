@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from math import log
+from math import inf, log
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,7 +17,7 @@ from busbar.errors import ReportError
 from busbar.options import OptionGroup, Self, option, switch
 from busbar.tables import new_table
 from busbar.terminal import wrap_line
-from busbar.units import agreeing, format_change, format_count
+from busbar.units import agreeing, format_change, format_count, format_part
 from reports.commands.output import (
     ExpectOptions,
     LogOptions,
@@ -56,7 +56,22 @@ class NoiseOptions(OptionGroup):
     anyway: bool = switch("--anyway  compare even if machine or mapping differ")
 
 
-class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Command):
+class GateOptions(OptionGroup):
+    """What a gate does about rows on which too little was measured."""
+
+    fail_unjudged: bool = switch(
+        "--fail-unjudged  exit with status 1 when too little was measured to judge a row"
+    )
+
+    def unjudged(self, rows: int, of: int, why: str) -> str:
+        """The line of a gate on ``rows`` that it does not judge; empty without such rows."""
+        text = format_part(rows, of, "row", why)
+        if self.fail_unjudged:
+            return f"FAILED: {text}" * bool(rows)
+        return f"not judged: {text}; --fail-unjudged fails such rows" * bool(rows)
+
+
+class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogOptions, Command):
     """NEW against BASE: faster, slower or indistinguishable."""
 
     USAGE = "%(prog)s BASE NEW [options]\n       %(prog)s BASE… -- NEW… [options]"
@@ -83,7 +98,17 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
         alternatives="missing",
     )
     allow_missing: bool = switch(
-        "--allow-missing  with --fail-slower: NEW may lack rows of BASE", alternatives="missing"
+        "--allow-missing  with --fail-slower or --fail-unjudged: NEW may lack rows of BASE",
+        alternatives="missing",
+    )
+    quiet: bool = switch(
+        "-q --quiet  print the line with the verdict alone, and lines of gates that FAILED",
+        alternatives="text",
+    )
+    details: bool = switch(
+        "--details  also what is known of the rows: what disturbed them, which are unstable, core"
+        " clocks",
+        alternatives="text",
     )
 
     @classmethod
@@ -94,42 +119,39 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
 
     def run(self) -> int:
         """Print the comparison. Returns 1 if a ``--fail`` option or an expectation demands it."""
-        from reports.analysis.cautions import limiting, warnings_of
-        from reports.analysis.compare import parse_ignored
+        from reports.analysis.compare import CANNOT_TELL, parse_ignored
         from reports.analysis.expect import parse_share
         from reports.analysis.launches import over_launches
-        from reports.tables.comparison import comparison_document, warnings_by_side
+        from reports.tables.comparison import comparison_document
 
         selection = wanted(self)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         left, right = sides(self.files)
-        readings = read_all([*left, *right], self.ranks, len(left))
+        readings = read_all([*left, *right], self.ranks, len(left), quiet=self.quiet)
         base, new = (
             [row for one in side for row in one.rows]
             for side in (readings[: len(left)], readings[len(left) :])
         )
         ignore = parse_ignored(self.ignore) if self.ignore else ()
-        comparisons, differing, lost = compared(base, new, self, ignore)
+        comparisons, differing, lost = compared(base, new, self, ignore, quiet=self.quiet)
         rules = rules_of(base, new, comparisons, selection.limit)
         # Before the table, so that the answer is the last line on a terminal.
-        if any(c.word == "untested" for c in comparisons):
-            rows = [r for r in [*base, *new] if r.time_s]
-            raw = all(r.times_s for r in rows)
-            how = f"measure more iterations (raise {limiting(rows)})" if raw else "keep raw times"
-            gate = (
-                "" if fail is not None else "; --fail-slower 5% fails such rows if slower by more"
-            )
-            note(f"untested: single figures have no interval; {how} to have a test{gate}")
-        for warning in warnings_by_side(warnings_of(base), warnings_of(new)):
-            note(warning)
+        if not self.quiet:
+            self._note(comparisons, base, new)
         if self.format == "md":
             from reports.tables.markdown import comparison_markdown
 
             sys.stdout.write(comparison_markdown(comparisons, differing, rules))
         elif self.format == "table":
-            _print(comparisons, rules, [*base, *new], self)
+            _print(comparisons, rules, self)
         failed = _failed(comparisons, fail, new)
-        gated = fail is not None or self.fail_missing
+        gated = fail is not None or self.fail_missing or self.fail_unjudged
+        untold = sum(c.word == CANNOT_TELL for c in comparisons)
+        unjudged = self.unjudged(untold, len(comparisons), CANNOT_TELL) if gated else ""
+        if failed and untold == len(comparisons):
+            unjudged = ""  # a failure says so
+        elif self.fail_unjudged and untold:
+            failed.append(unjudged)
         if gated and lost and not self.allow_missing:
             lost_rows = f"{format_count(lost, 'row')} of BASE"
             way_out = "" if self.fail_missing else "; --allow-missing accepts that"
@@ -139,6 +161,7 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             document = {
                 **comparison_document(comparisons, differing),
                 "only_in_base": lost,
+                "unjudged": untold,
                 "failed": [line.removeprefix("FAILED: ") for line in failed],
                 "expectations": expected,
             }
@@ -146,9 +169,40 @@ class CompareCommand(ExpectOptions, RuleOptions, NoiseOptions, LogOptions, Comma
             missed = bool(selection.rules and not expected["kept"])
             return int(bool(failed) or missed or bool(gated and expected["broken"]))
         broken = print_broken(readings) if gated and not selection.rules else 0
+        if unjudged and not self.fail_unjudged:
+            print(unjudged)
         for line in failed:
             print(line)
         return max(int(bool(failed)), broken, expect(selection, over_launches(new), readings))
+
+    def _note(
+        self,
+        comparisons: Sequence[Comparison],
+        base: Sequence[Measurement],
+        new: Sequence[Measurement],
+    ) -> None:
+        """Print on stderr what must be known of both sides; with ``--details`` all that is known.
+
+        Without ``--details`` a line counts the other texts.
+        """
+        from reports.analysis.cautions import far_off, limiting, warnings_of, wrong_elements
+        from reports.tables.comparison import clocks, warnings_by_side
+
+        if any(c.word == "untested" for c in comparisons):
+            rows = [r for r in [*base, *new] if r.time_s]
+            raw = bool(rows) and all(r.times_s for r in rows)
+            how = f"measure more iterations (raise {limiting(rows)})" if raw else "keep raw times"
+            gated = self.fail_slower is not None
+            gate = "" if gated else "; --fail-slower 5% fails such rows if slower by more"
+            note(f"untested: single figures have no interval; {how} to have a test{gate}")
+        sides = ([wrong_elements(side), far_off(side)] for side in (base, new))
+        needed = warnings_by_side(*(list(filter(None, texts)) for texts in sides))
+        known = warnings_by_side(warnings_of(base), warnings_of(new))
+        for text in known if self.details else needed:
+            note(text)
+        more = len(known) - len(needed) + bool(clocks(comparisons))
+        if more and not self.details:
+            note(f"{format_count(more, 'note')} on the rows and the machine: --details")
 
 
 def compared(
@@ -156,13 +210,16 @@ def compared(
     new: Sequence[Measurement],
     options: NoiseOptions,
     ignore: Sequence[Ignored] = (),
+    *,
+    quiet: bool = False,
 ) -> tuple[list[Comparison], list[Difference], int]:
-    """As `reports.analysis.compare.compare_runs`; prints the notes on stderr."""
+    """As `reports.analysis.compare.compare_runs`; prints the notes on stderr, unless ``quiet``."""
     from reports.analysis.compare import compare_runs
     from reports.analysis.expect import parse_share
 
     anyway = "" if options.anyway else "--anyway"
-    return compare_runs(base, new, parse_share(options.noise), anyway, note, ignore)
+    tell = (lambda text: None) if quiet else note
+    return compare_runs(base, new, parse_share(options.noise), anyway, tell, ignore)
 
 
 def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
@@ -204,17 +261,18 @@ def rules_of(
 def _print(
     comparisons: Sequence[Comparison],
     rules: Sequence[Rule],
-    rows: Sequence[Measurement],
     options: CompareCommand,
 ) -> None:
-    from reports.tables.comparison import asides, comparison_tables, counts_of, unjudged
+    from reports.tables.comparison import asides, clocks, comparison_tables, counts_of, unjudged
 
     terminal = console()
-    for shown in comparison_tables(comparisons, terminal.width):
-        print_table(terminal, shown)
-    for text in filter(None, (*asides(comparisons), unjudged(comparisons))):
-        print("\n".join(wrap_line(text, terminal.width, 0)))
-    print_rules(terminal, rules, rows, options)
+    if not options.quiet:
+        for shown in comparison_tables(comparisons, terminal.width):
+            print_table(terminal, shown)
+        details = [clocks(comparisons)] if options.details else []
+        for text in filter(None, (*asides(comparisons), unjudged(comparisons), *details)):
+            print("\n".join(wrap_line(text, terminal.width, 0)))
+    print_rules(terminal, rules, options)
     print(f"NEW against BASE: {counts_of(comparisons)}{_largest(comparisons)}")
 
 
@@ -266,7 +324,7 @@ _CAMPAIGNS = 4
 _MARGIN = 0.1
 
 
-class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
+class HistoryCommand(RuleOptions, GateOptions, NoiseOptions, RunOptions, Command):
     """Many runs in their order, and where the times changed."""
 
     files: tuple[Path, ...] = option(
@@ -288,7 +346,7 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
         from reports.analysis.history import history
         from reports.analysis.history import in_order as by_start
         from reports.analysis.quality import checklist
-        from reports.statistics.change_points import LEAST
+        from reports.statistics.change_points import FEWEST_RUNS, LEAST
         from reports.tables.comparison import history_csv, history_document
 
         if all(map(is_qualified, self.files)):
@@ -316,14 +374,21 @@ class HistoryCommand(RuleOptions, NoiseOptions, RunOptions, Command):
             _print_history(changes, [rows for _, rows in ordered])
             words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in changes.series]
             shown = [s.row for s in changes.series]
-            print_rules(console(), checklist(shown, words=words), shown, self)
+            print_rules(console(), checklist(shown, words=words), self)
         latest = [
             one
             for path, one in zip(self.files, readings, strict=True)
             if str(path) == changes.runs[-1]
         ]
         out = sys.stdout if self.format == "table" else sys.stderr
-        return _history_gate(changes, fail, latest, out)
+        if fail is None and not self.fail_unjudged:
+            return 0
+        short = sum(len(s.points) < FEWEST_RUNS for s in changes.series)
+        why = f"have fewer than {FEWEST_RUNS} runs"
+        if unjudged := self.unjudged(short, len(changes.series), why):
+            print(unjudged, file=out)
+        missed = int(bool(unjudged and self.fail_unjudged))
+        return missed | _history_gate(changes, fail, latest, out)
 
 
 def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
@@ -388,10 +453,9 @@ def _history_gate(
 ) -> int:
     """1 if a row's latest change, or an alarm since, is a slowdown above ``fail``; else 0.
 
-    Also 1 if the latest run failed or has wrong elements.
+    Also 1 if the latest run failed or has wrong elements. ``fail``: None without this limit.
     """
-    if fail is None:
-        return 0
+    fail = inf if fail is None else fail
     slow = [s for s in changes.series if s.cuts and s.cuts[-1].ratio > 1 + fail]
     open_ = [s for s in changes.series if s.alarm is not None and s.alarm.ratio > 1 + fail]
     for rows, what in ((slow, "since their latest change"), (open_, "in the last runs")):
@@ -421,5 +485,5 @@ class ScalingCommand(RuleOptions, RunOptions, Command):
         for block in winners_map(rows, terminal.width):
             print("\n".join(block) + "\n")
         shown_rows = [s.row for series in groups for s in series]
-        print_rules(terminal, checklist(shown_rows), shown_rows, self)
+        print_rules(terminal, checklist(shown_rows), self)
         return 0

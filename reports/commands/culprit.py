@@ -26,7 +26,7 @@ from reports.commands.output import (
 )
 from reports.readers.qualified import is_qualified, its_verdicts
 from reports.readers.reading import read_each
-from reports.records.measurement import Measurement, grouped, listed
+from reports.records.measurement import Measurement, grouped
 
 if TYPE_CHECKING:
     from busbar.tables import RenderedTable
@@ -77,19 +77,15 @@ class CulpritCommand(RunOptions, Command):
 
 
 def _how_to_measure(rows: Sequence[Measurement]) -> str:
-    """A command line that tells which rank is slow: these rows again, and a send-receive.
-
-    Ranks that were on several hosts are started by ``mpirun``, which knows the hosts.
-    """
+    """A command line that tells which rank is slow: these rows again, and a send-receive."""
     from reports.analysis.cautions import command_of
+    from reports.analysis.stragglers import measure_ranks
 
     ranks = max((row.ranks for row in rows if row.ranks), default=None) or "P"
     again = command_of(rows, without=("--host", "--hostfile")) if rows else ""
     commands = [again or f"busbar allreduce --ranks {ranks}", f"busbar sendrecv --ranks {ranks}"]
-    if any(len(listed(row.run.environment.get("hosts"))) > 1 for row in rows):
-        commands = [f"mpirun -n {ranks} {one.replace(f' --ranks {ranks}', '')}" for one in commands]
     files = ("run.jsonl", "sr.jsonl")
-    lines = [f"{one} --per-rank --out {file}" for one, file in zip(commands, files, strict=True)]
+    lines = [measure_ranks(one, rows, file) for one, file in zip(commands, files, strict=True)]
     lines.append(f"busbar reports culprit {' '.join(files)}")
     return f"give --matrix FILE, or measure: {' && '.join(lines)}"
 

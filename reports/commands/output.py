@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -78,16 +78,19 @@ def read_noting(path: Path, ranks: int | None) -> Reading:
     return reading
 
 
-def read_all(paths: Sequence[Path], ranks: int | None, base: int = 0) -> list[Reading]:
+def read_all(
+    paths: Sequence[Path], ranks: int | None, base: int = 0, *, quiet: bool = False
+) -> list[Reading]:
     """Read files and print their notes on stderr, at most twenty. Raises ReportError.
 
     A launch counts once (`once`); of a comparison, whose BASE are ``base`` files, once a side.
     Notes that differ in place and figures alone are one line: the first, and how many are like it.
+    ``quiet``: see `print_notes`.
     """
     check_ranks(ranks)
     every = [read(path, ranks) for path in paths]
     readings = [*once(every[:base]), *once(every[base:])]
-    print_notes(paths, readings)
+    print_notes(paths, readings, quiet)
     return readings
 
 
@@ -308,21 +311,9 @@ class RuleOptions(OptionGroup):
     )
 
 
-def print_rules(
-    terminal: Console, rules: Sequence[Rule], rows: Iterable[Measurement], options: RuleOptions
-) -> None:
-    """Print the verdicts on the rules: one line, or a table with ``--rules``.
-
-    Without ``--rules`` nothing is printed if any row is of another benchmark's log, which keeps
-    few of the rules whatever was measured.
-    """
-    from reports.analysis.quality import in_one_line
-
+def print_rules(terminal: Console, rules: Sequence[Rule], options: RuleOptions) -> None:
+    """With ``--rules`` print the verdicts on the rules, and the reasons, as a table."""
     if not options.rules:
-        if not all(row.run.format.startswith("busbar") for row in rows):
-            return
-        line = f"{in_one_line(rules)}; reasons: --rules"
-        terminal.print(line, style="dim", markup=False)
         return
     from rich.markup import escape
 

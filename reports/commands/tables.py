@@ -153,7 +153,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             for warning in filter(None, [*warnings_of(together), one_launch(together)]):
                 note(f"{path}: {warning}")
         if not self.quiet:
-            print_rules(terminal, checklist(rows, limit=selection.limit), rows, self)
+            print_rules(terminal, checklist(rows, limit=selection.limit), self)
         unread = max((one.exit_status for one in errors), default=0)
         if selection.rules:
             return max(unread, expect(selection, rows, [*readings, *map(_unread, errors)]))

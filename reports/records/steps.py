@@ -34,6 +34,7 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
       ``stragglers``: factors by rank. ``gradients``: ranks' gradients per step.
     - ``compute_s``: seconds of the same steps without exchange; ``exchange_s``: of the exchange
       alone; ``one_rank_s``: of one rank alone. ``predicted_s``: by ``predicted_by``.
+      ``port_s``: what its bytes take through the busiest port of ``port_rate`` bytes/s each way.
     - ``plans_made_late``: plans made during the steps. ``transports``: how many buckets each
       carried.
     - For a training: ``problem``, ``rule``, ``rate``, ``curve``, ``apart`` (difference to the
@@ -67,6 +68,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     messages: Count | None = None
     predicted_s: Real | None = None
     predicted_by: str = ""
+    port_s: Real | None = None
+    port_rate: Real | None = None
     fusion: str = ""
     overlap: bool | None = None
     buckets: Real | None = None

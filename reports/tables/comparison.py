@@ -176,23 +176,28 @@ def remedy(comparisons: Sequence[Comparison], by: str = "") -> str:
     fewest = min(len(side) for c in untold for side in c.row.sides)
     launches = _LAUNCHES if fewest < _LAUNCHES else 2 * fewest
     once = command and f":\n{command} --launches {launches}{'' if by else ' --out FILE.jsonl'}"
-    why = "What differs from launch to launch is in no iteration of one: launch both several times"
+    why = "One launch cannot tell, since launches differ: launch each side several times"
     if any(c.row.of_one_launch for c in untold):
         why = (
             "Algorithms of one launch are compared within it by its answer; this comparison asks"
             f" about launches. {why}"
         )
     if fewest > 1:
-        why = "So few launches do not tell a difference from chance: launch both more often"
+        why = "So few launches do not tell a difference from chance: launch each side more often"
     if command and rows[0].step is not None:  # which has no launches of its own
+        why = f"{why}, compare {by or 'a*.jsonl -- b*.jsonl'}"
         once = f"; each with --out FILE of its own:\n{command}"
-    how = by or "a*.jsonl -- b*.jsonl"
-    return f"{why} and compare {how}, or have them take turns (busbar ab){once}"
+    elif by:
+        why = f"{why}, compare {by}"
+    return f"{why}, or have them take turns (busbar ab){once}"
 
 
 def asides(comparisons: Sequence[Comparison], by: str = "") -> list[str]:
-    """The texts below a comparison that are not empty; ``by``: see `remedy`."""
-    texts = (remedy(comparisons, by), *(tell(comparisons) for tell in (order, resolution, clocks)))
+    """The texts below a comparison without which its verdicts may be misread; ``by``: see `remedy`.
+
+    None of them is empty.
+    """
+    texts = (remedy(comparisons, by), *(tell(comparisons) for tell in (order, resolution)))
     return list(filter(None, texts))
 
 

@@ -209,14 +209,18 @@ def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
     return wrap_line(disturbance(rows), width, len(_GAP))
 
 
-def caution_lines(rows: Sequence[Measurement], width: int) -> list[str]:
+def caution_lines(rows: Sequence[Measurement], width: int, *, kept: bool = False) -> list[str]:
     """What an answer rests on, as lines.
 
-    These are `without_rows`, `disturbance_lines`, and whether the answer is of one launch.
+    These are `without_rows`, launches that are `far_off`, `disturbance_lines`, and whether the
+    answer is of one launch. ``kept``: see `one_launch`.
     """
-    lines = [line for text in without_rows(rows) for line in wrap_line(text, width, len(_GAP))]
+    from reports.analysis.cautions import far_off  # not before the first row
+
+    texts = [*without_rows(rows), far_off(rows)]
+    lines = [line for text in texts for line in wrap_line(text, width, len(_GAP))]
     lines += disturbance_lines(rows, width)
-    return [*lines, *wrap_line(one_launch(rows), width, len(_GAP))]
+    return [*lines, *wrap_line(one_launch(rows, kept=kept), width, len(_GAP))]
 
 
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:

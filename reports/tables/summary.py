@@ -164,10 +164,13 @@ _BEYOND = f"{limit_text(inf)}: more than any memory reaches; the limit does not 
 _MEANS = "above are means (--statistic); what > and ~ mark, and what follows, goes by medians"
 
 
-def summary(rows: Sequence[Measurement], statistic: str = "median", width: int = 80) -> list[str]:
+def summary(
+    rows: Sequence[Measurement], statistic: str = "median", width: int = 80, *, kept: bool = False
+) -> list[str]:
     """The closing lines for a run's rows, at most ``width`` characters wide if possible.
 
-    The tables of all placements, then the meaning of their marks, bytes, and the answers.
+    The tables of all placements, then the meaning of their marks, bytes, and the answers. ``kept``:
+    see `reports.analysis.answer.one_launch`.
     """
     room = width - len(_COMMENT)
     kinds = grouped(rows, lambda r: (r.collective, r.dtype, r.op, r.root))
@@ -187,7 +190,7 @@ def summary(rows: Sequence[Measurement], statistic: str = "median", width: int =
     if text and statistic == "mean":
         text = [*wrap(_MEANS, room), *text]
     text = text or foreword(rows, room)
-    text += caution_lines(rows, room)
+    text += caution_lines(rows, room, kept=kept)
     lines += ["", *text] if text else []
     return [f"{_COMMENT}{line}".rstrip() for line in lines]
 

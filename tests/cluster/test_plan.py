@@ -12,15 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.cluster import cpu, text
+from bench.cluster import cpu, main, text
 from bench.cluster.arguments import ClusterOptions
 from bench.cluster.commands import making
 from bench.cluster.launchers import check_hosts, launching, starts_ranks, variables
+from bench.cluster.main import ClusterCommand
 from bench.cluster.network import Network
 from bench.cluster.use import Use, counters, picture, used
 from bench.timing.clock import VARIABLE, skew
 from busbar.counters import Look
 from busbar.errors import Unavailable, Unsupported
+from busbar.host import PORT_RATE, emulated_port_rate
 from busbar.units import format_link_rate
 
 
@@ -189,6 +191,22 @@ def test_values_of_options() -> None:
     assert text.clocks("3s:100ppm") == (3.0, 100.0)
 
 
+@given(networks())
+def test_the_rate_of_ports_is_told_where_nothing_else_limits(network: Network) -> None:
+    """Rule: commands in the cluster know the rate of ports if all are equal, and there are no racks
+    or pairs; any other value is refused in one line.
+    """  # noqa: D205
+    rates = {rate for cable in network.cables() for rate in (cable.up, cable.down)}
+    even = len(rates) == 1 and network.racks == 1 and not network.pairs and network.lossless
+    assert network.port_rate == (rates.pop() if even else None)
+    if network.port_rate is not None:
+        assert emulated_port_rate({PORT_RATE: repr(network.port_rate)}) == network.port_rate
+    assert emulated_port_rate({}) is None
+    for wrong in ("", "0", "nan", "inf", "fast"):
+        with pytest.raises(Unsupported, match=PORT_RATE):
+            emulated_port_rate({PORT_RATE: wrong})
+
+
 def test_hosts_clocks_are_off_by_what_was_asked_for() -> None:
     """The first host's clock is true, the last one's off by the most, each by something else."""
     names = [f"host{n}" for n in range(5)]
@@ -332,6 +350,33 @@ def test_commands_that_start_ranks_themselves_run_once(name: str) -> None:
         assert launching(words, 8) == words
     for words in (["busbar"], ["busbar", "allreduce", name], ["python3", "-m", "bench.step"]):
         assert not starts_ranks(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["busbar", "allreduce", "--frob", "3"], "unrecognized arguments: --frob 3"),
+        ([sys.executable, "-m", "bench.qualify", "--byts", "1"], "did you mean --bytes"),
+        (["busbar", "topology", "measure", "--bits", "1"], "unrecognized arguments: --bits 1"),
+        (["busbar", "osu_allreduce", "-i", "3"], "no command 'osu_allreduce'; the same here"),
+        (["busbar", "allreduce", "--ranks", "4", "-r", "7"], "--root 7: there are only ranks 0"),
+    ],
+)
+def test_options_of_busbars_commands_are_checked_before_hosts_are_made(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a wrong option costs no start of emulated hosts, however the command is spelled."""
+
+    def made(*_: object) -> None:
+        raise AssertionError("hosts are made")
+
+    monkeypatch.setattr(main, "Cluster", made)
+    command = ClusterCommand.parse(["--", *words], ClusterCommand.make_parser())
+    with pytest.raises(Unsupported, match=message):
+        command.run()
+    other = ClusterCommand.parse(["--", "/other/bin/busbar", "frob"], ClusterCommand.make_parser())
+    with pytest.raises(AssertionError, match="hosts are made"):  # another Busbar's own options
+        other.run()
 
 
 def test_busbar_is_found_in_this_pythons_environment() -> None:

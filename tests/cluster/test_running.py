@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -54,6 +55,26 @@ def test_ranks_are_spread_over_hosts_with_names(mpi: Mpi, run: Run, tmp_path: Pa
     assert "busiest" in done.stderr
     assert "busiest out of host0, 0 %" not in done.stderr
     assert (tmp_path / "a.svg").read_text().startswith("<svg")
+
+
+def test_steps_know_the_rate_of_their_ports(mpi: Mpi, run: Run, tmp_path: Path) -> None:
+    """Rule: steps on emulated hosts are predicted by the law of the ports, with either MPI."""
+    file = tmp_path / "rows.jsonl"
+    done = run(
+        *_start(mpi, "--hosts", "3", "--rate", "200Mbit", "--", mpi.python, "-m", "bench.step"),
+        *("--transport", "mpi", "--model", "toy", "--scale", "16", "--compute", "fixed:20"),
+        *("--update", "ps,sync", "--fusion", "all", "-n", "6", "-T", "60", "--out", str(file)),
+    )
+    assert done.returncode == 0, done.stderr
+    ps, sync = (json.loads(line) for line in file.read_text().splitlines() if '"step"' in line)
+    # Both send N bytes through the port of rank 0 four times: in from two ranks, and out to them.
+    law = 4 * ps["size"] / 25e6
+    for one, model in ((ps, "port"), (sync, "formula+port")):
+        step = one["step"]
+        assert step["port_s"] == pytest.approx(law) and step["predicted_by"] == model
+        assert step["predicted_s"] == pytest.approx(0.02 + law, rel=0.01)
+        assert median(step["exchange_s"]) > 0.7 * law
+    assert "# exchange alone / its bytes through the busiest port of 200 Mbit/s: " in done.stdout
 
 
 @pytest.mark.parametrize("flag", ["--host", "--hostfile"])

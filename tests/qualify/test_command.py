@@ -28,7 +28,7 @@ from bench.qualify.main import QualifyCommand
 from bench.qualify.model import Decision, Ending, Launch, Observation, Stage
 from bench.qualify.store import FILE, RESULT
 from busbar.cli import main as busbar_main
-from busbar.errors import BusbarError, ReportError, StoreError, Unsupported
+from busbar.errors import BusbarError, ReportError, StoreError, Unavailable, Unsupported
 from busbar.files import write
 from busbar.status import FOUND, GOOD
 from reports.readers.reading import read
@@ -187,13 +187,7 @@ def test_a_campaign_that_is_interrupted_at_any_moment_resumes_to_the_same_verdic
         monkeypatch.chdir(tmp_path_factory.mktemp("campaign"))
         launched.clear()
 
-        async def cut(self: Engine, launch: Launch) -> tuple[list[Line], Outcome]:
-            if len(launched) == int(share * total):
-                os.kill(os.getpid(), number)
-                await asyncio.Event().wait()
-            return await run(self, launch)
-
-        monkeypatch.setattr(Engine, "_run", cut)
+        monkeypatch.setattr(Engine, "_run", _cut_at(run, int(share * total), launched, number))
         with pytest.raises(Interrupted) as caught:
             _command().run()
         assert caught.value.exit_status == 128 + number
@@ -207,12 +201,54 @@ def test_a_campaign_that_is_interrupted_at_any_moment_resumes_to_the_same_verdic
         launched.clear()
         assert _command("--resume", "run").run() == FOUND
         assert _verdicts() == verdicts
-        assert len(launched) == total - kept
+        rest = [one for one in launched if one.batch >= 0]  # the others check the launcher
+        assert len(launched) - len(rest) <= 3
+        assert len(rest) == total - kept
         # What is run again belongs to the batch in which the signal came.
-        again = begun & {*launched}
+        again = begun & {*rest}
         assert len({one.batch for one in again}) <= 1
 
     interrupted()
+
+
+def test_a_campaign_resumed_where_no_launch_works_stays_as_it_was(
+    launched: list[Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside the cluster every launch fails: one line, no verdict, and no launch is kept.
+
+    One host that worked and now fails does not stop the campaign, since it may be broken.
+    """
+    run = Engine._run
+    monkeypatch.setattr(Engine, "_run", _cut_at(run, 20, launched))
+    with pytest.raises(Interrupted):
+        _command().run()
+    monkeypatch.setattr(Engine, "_run", run)
+    kept = Path("run", FILE).read_bytes()
+    _faults(monkeypatch, **dict.fromkeys(HOSTS, "refuse"))
+    launched.clear()
+    with pytest.raises(Unavailable, match=r"unchanged: hosts that worked earlier \(n0, n3, n5\)"):
+        _command("--resume", "run").run()
+    assert len(launched) == 3
+    assert Path("run", FILE).read_bytes() == kept
+    assert not Path("run", RESULT).exists()
+    _faults(monkeypatch, n0="refuse")
+    assert _command("--resume", "run").run() == FOUND
+    assert {host for host, state in _verdicts().items() if state == "good"} == {*HOSTS} - {"n0"}
+
+
+def _cut_at(
+    run: Any, count: int, launched: list[Launch], number: signal.Signals = signal.SIGTERM
+) -> Any:
+    """A stand-in for ``Engine._run``: a signal for this process after ``count`` launches."""
+
+    async def cut(self: Engine, launch: Launch) -> tuple[list[Line], Outcome]:
+        if len(launched) == count:
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+        result: tuple[list[Line], Outcome] = await run(self, launch)
+        return result
+
+    return cut
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -337,6 +373,30 @@ def test_a_dry_run_starts_nothing(
     assert not Path("run").exists()
     assert sum(line.split()[1:] == HOSTS for line in lines) == 1
     assert re.fullmatch(r"# \d+ launches, at most .*", lines[-1])
+
+
+def test_a_dry_run_has_no_suspects_whatever_the_minimum(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: the plan is that of hosts without a fault, which are above any --minimum."""
+    assert _command("--dry-run", "--minimum", "both=2000GB/s", hosts=["a", "b"]).run() == GOOD
+    assert capsys.readouterr().out.splitlines()[-1].startswith("# 3 launches, at most")
+
+
+def test_words_without_an_option_are_answered_with_the_option(launcher: Path) -> None:
+    """Rule: hosts, a host file and a run directory without their option name the option.
+
+    A folder that is no run's, or a file, is refused by --resume in one line.
+    """
+    Path("folder").mkdir()
+    for words, option in (
+        (["n1", "n2", "--dry-run"], "--hosts n1,n2?"),
+        ([str(launcher)], f"--hostfile {launcher}?"),
+        (["folder"], "--resume folder?"),
+    ):
+        with pytest.raises(Unsupported, match=f"no option; is it .* {re.escape(option)}"):
+            QualifyCommand.parse(words, QualifyCommand.make_parser())
+    for name in ("folder", str(launcher), "nothing"):
+        with pytest.raises(Unsupported, match=f"{name}: no folder of a run of busbar qualify"):
+            _command("--resume", name).run()
 
 
 def test_a_dry_run_of_many_hosts_is_short(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from reports.records.measurement import Measurement, Noise
 from reports.tables.comparison import clocks, remedy, resolution
 from tests.command import reports_main as main
 from tests.reports.runs import allreduce, changed, cli, launches, noisy, records, rows, saved
+from tests.reports.test_failed_runs import HEAD, ROWS
 
 # -- the words
 
@@ -303,7 +304,7 @@ def test_unstable_rows_of_both_sides_are_said(runs: Path) -> None:
     """Rule: a verdict stands beside what is wrong with the rows that it rests on."""
     few = [changed(r, times_s=r.every[0].times_s[:3]) for r in noisy(2)]
     saved(runs / "few.jsonl", few)
-    err = cli("compare", runs / "base.jsonl", runs / "few.jsonl").err
+    err = cli("compare", runs / "base.jsonl", runs / "few.jsonl", "--details").err
     assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
 
 
@@ -314,7 +315,7 @@ def test_the_answer_is_last_and_notes_that_repeat_are_one_line(runs: Path) -> No
     few = [changed(r, times_s=r.every[0].times_s[:3]) for r in noisy(2)]
     both = saved(runs / "few.jsonl", few)
     line = "BASE and NEW: 6 of 6 rows have fewer than 6 iterations"
-    assert cli("compare", both, both).err.count(line) == 1
+    assert cli("compare", both, both, "--details").err.count(line) == 1
     cut = [runs / f"cut{k}.jsonl" for k in range(2)]
     for k, path in enumerate(cut):
         head, *lines = saved(path, noisy(k)).read_text().splitlines()
@@ -322,6 +323,25 @@ def test_the_answer_is_last_and_notes_that_repeat_are_one_line(runs: Path) -> No
         path.write_text("\n".join([head, *spoilt, *lines[2:]]))
     err = cli("compare", *cut).err
     assert "(and 3 more like it)" in err and err.count(str(runs)) == 1
+
+
+def test_a_quiet_comparison_is_the_line_with_the_verdict(runs: Path) -> None:
+    """Rule: --quiet prints the line that ends the whole text, and lines of a gate that FAILED.
+
+    The exit status is the same. What is known of the rows is printed with --details and counted
+    without. The rules on reporting are printed on request alone.
+    """
+    few = [changed(r, times_s=r.every[0].times_s[:3]) for r in noisy(2, slow=2.0)]
+    words = ["compare", runs / "base.jsonl", saved(runs / "few.jsonl", few)]
+    gate = ["--fail-slower", "5%"]
+    whole, short = cli(*words), cli(*words, "--quiet")
+    assert short.out == whole.out.splitlines(keepends=True)[-1] and not short.err
+    assert "fewer than 6 iterations" not in whole.err and "1 note on the rows" in whole.err
+    assert "fewer than 6 iterations" in cli(*words, "--details").err
+    assert "Hoefler" not in whole.out and "Hoefler" in cli(*words, "--rules").out
+    whole, short = (cli(*words, *gate, *more, status=1) for more in ((), ("--quiet",)))
+    assert short.out.splitlines() == whole.out.splitlines()[-2:]
+    assert short.out.splitlines()[1].startswith("FAILED")
 
 
 def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
@@ -512,7 +532,9 @@ def test_launches_far_apart_leave_a_table_to_read(
         told = ["-", "cannot", "tell"] if line[1] == "ring" else ["indistinguishable"]
         assert line[-len(told) :] == told
     text = " ".join(out.split())
-    assert "So few launches do not tell a difference from chance: launch both more often" in text
+    assert (
+        "So few launches do not tell a difference from chance: launch each side more often" in text
+    )
     assert text.endswith("3 indistinguishable, 3 cannot tell: the interval reaches a factor of 2")
 
 
@@ -540,7 +562,35 @@ def test_a_gate_that_judged_nothing_fails(runs: Path) -> None:
     words = ["compare", *sides[0], "--", *sides[1]]
     cli(*words)
     out = " ".join(cli(*words, "--fail-slower", "5%", status=1).out.split())
-    assert "FAILED: none of 3 rows could be judged" in out and "--launches 12" in out
+    assert out.endswith("FAILED: none of 3 rows could be judged") and "--launches 12" in out
+
+
+def test_a_gate_counts_the_rows_that_it_does_not_judge_and_fails_them_if_asked(runs: Path) -> None:
+    """Rule: rows that cannot tell pass beside rows with a verdict, and the last line counts them.
+
+    With --fail-unjudged they fail, also without --fail-slower. Single figures, as of logs, are
+    judged.
+    """
+    sides: dict[str, list[str]] = {"x": [], "y": []}
+    for side, files in sides.items():
+        for n in range(6):
+            made = noisy(ord(side) + n, slow=(1, 50)[n % 2])  # the rings only
+            files.append(str(saved(runs / f"{side}-{n}.jsonl", made)))
+    words = ["compare", *sides["x"], "--", *sides["y"]]
+    rows = "3 of 6 rows cannot tell"
+    note = f"not judged: {rows}; --fail-unjudged fails such rows"
+    assert cli(*words, "--fail-slower", "5%").out.splitlines()[-1] == note
+    assert json.loads(cli(*words, "--format", "json").out)["unjudged"] == 3
+    for more in ([], ["--fail-slower", "5%"]):
+        out = cli(*words, "--fail-unjudged", *more, status=1).out
+        assert out.splitlines()[-1] == f"FAILED: {rows}"
+    whole = [runs / "base.jsonl", runs / "same.jsonl"]  # one launch a side has no verdict
+    assert cli("compare", *whole, "--fail-slower", "5%").out.splitlines()[-1].startswith("not jud")
+    assert "FAILED: 6 of 6 rows" in cli("compare", *whole, "--fail-unjudged", status=1).out
+    bare = [runs / name for name in ("bare-a.txt", "bare-b.txt")]
+    for path in bare:
+        path.write_text("# nThread 1\n" + HEAD + "".join(ROWS))
+    assert "judged" not in cli("compare", *bare, "--fail-slower", "5%", "--fail-unjudged").out
 
 
 def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -665,3 +715,13 @@ def test_links_in_a_circle_are_refused_in_one_line(tmp_path: Path) -> None:
     said = cli("compare", path, path, "--", path, path, status=2)
     assert "is given twice" in said.err
     assert "Too many levels" in cli("compare", path, path, status=2).err
+
+
+def test_logs_of_rates_alone_are_advised_to_keep_times(tmp_path: Path) -> None:
+    """Rule: a log that has bandwidths and no time has no iterations that an option could raise."""
+    log = tmp_path / "bw.txt"
+    log.write_text("# OSU MPI Bandwidth Test v7.3\n# Size   Bandwidth (MB/s)\n1   3.37\n2   6.81\n")
+    other = tmp_path / "other.txt"
+    other.write_text(log.read_text().replace("3.37", "3.38"))
+    said = cli("compare", log, other).err
+    assert "no interval; keep raw times to have a test" in said

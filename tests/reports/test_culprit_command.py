@@ -78,24 +78,21 @@ def test_both_kinds_of_evidence_meet(tmp_path: Path) -> None:
 def test_a_run_without_times_of_ranks_names_both_runs_at_once(tmp_path: Path) -> None:
     """Rule: an ordinary record is answered with a command line for both kinds of times.
 
-    It has the record's options. With ranks on several hosts mpirun starts them.
+    It has the record's options, and its hosts if there are several.
     """
     file = tmp_path / "run.jsonl"
     own, end = "-b 1M -e 4M -A ring", "busbar reports culprit run.jsonl sr.jsonl\n"
-    for options, hosts, start in (
-        (own, ["a"], ("busbar allreduce --ranks 4", "busbar sendrecv --ranks 4")),
-        (
-            f"--host a,b {own}",
-            ["a", "b"],
-            ("mpirun -n 4 busbar allreduce", "mpirun -n 4 busbar sendrecv"),
-        ),
+    for options, hosts, where in (
+        (own, ["a"], ""),
+        (f"--host a,b {own}", ["a", "b"], " --host a,b"),
+        (f"--hostfile f {own}", ["a", "$(b)"], " --host 'a,$(b)'"),
     ):
         environment = {"options": options, "hosts": hosts}
         saved(file, [changed(r, ranks=4, environment=environment) for r in noisy(1)])
         assert cli("culprit", file, status=2).err.endswith(
             "no times of single ranks: give --matrix FILE, or measure:"
-            f" {start[0]} {own} --per-rank --out run.jsonl &&"
-            f" {start[1]} --per-rank --out sr.jsonl && {end}"
+            f" busbar allreduce --ranks 4 {own}{where} --per-rank --out run.jsonl &&"
+            f" busbar sendrecv --ranks 4{where} --per-rank --out sr.jsonl && {end}"
         )
     file.write_text("# nThread 1\n" + HEAD + "".join(ROWS))
     said = cli("culprit", file, status=2).err
@@ -129,8 +126,20 @@ def test_a_throttled_pair_in_a_saved_matrix(tmp_path: Path) -> None:
 
 
 def test_rows_in_which_everybody_waits_cannot_tell(tmp_path: Path) -> None:
-    """Rule: of all-reduces alone, or of too few ranks, it is not said that nobody stands out."""
+    """Rule: of all-reduces alone, or of too few ranks, it is not said that nobody stands out.
+
+    The advised send-receive runs on the same hosts; of emulated ones in the same cluster.
+    """
     per_rank, two = played("allreduce", "ring", 4), played("allreduce", "ring", 2)
+    sample = timed(tuple(np.max(per_rank, axis=0).tolist()), per_rank_s=per_rank)
+    emulated = {"HYDRA_LAUNCHER_EXEC": "/run/enter"}
+    for variables, told in (
+        ({}, "file of busbar sendrecv --ranks 4 --host a,b --per-rank --out sr.jsonl"),
+        (emulated, "file of busbar cluster OPTIONS -- busbar sendrecv --ranks 4 --per-rank"),
+    ):
+        environment = {"hosts": ["a", "b"], "variables": variables}
+        row = allreduce("ring", 4, 1024, sample, environment=environment)
+        assert told in cli("culprit", saved(tmp_path / "hosts.jsonl", [row])).err
     for name, times in (("all", per_rank), ("few", two)):
         sample = timed(tuple(np.max(times, axis=0).tolist()), per_rank_s=times)
         file = saved(tmp_path / f"{name}.jsonl", [allreduce("ring", len(times), 1024, sample)])

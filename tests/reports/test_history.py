@@ -211,6 +211,18 @@ def test_few_runs_cannot_tell(runs: list[str]) -> None:
         assert ("too few runs to tell" in out, "no change" in out) == (few, not few), n
 
 
+def test_a_gate_over_few_runs_says_that_it_judged_nothing(runs: list[str]) -> None:
+    """Rule: --fail-slower passes where no change could show, and says so; --fail-unjudged fails."""
+    rows = "2 of 2 rows have fewer than 6 runs"
+    note = f"not judged: {rows}; --fail-unjudged fails such rows"
+    assert cli("history", *runs[:5], "--fail-slower", "5%").out.splitlines()[-1] == note
+    csv_of = cli("history", *runs[:5], "--fail-slower", "5%", "--format", "csv")
+    assert note in csv_of.err and note not in csv_of.out
+    failed = cli("history", *runs[:5], "--fail-unjudged", status=1).out
+    assert failed.splitlines()[-1] == f"FAILED: {rows}"
+    assert "judged" not in cli("history", *runs[:6], "--fail-slower", "5%", "--fail-unjudged").out
+
+
 def test_every_point_is_in_the_csv(runs: list[str]) -> None:
     """Rule: --format csv has a line a point, with interval and level; stdout has nothing else."""
     out = cli("history", *runs, "--format", "csv", "--fail-slower", "5%", status=1).out

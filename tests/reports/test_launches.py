@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from reports.analysis.cautions import far_off
 from reports.analysis.launches import over_launches
 from reports.readers.reading import parse, read
 from reports.records.measurement import Placements, launch_of
 from reports.records.table import folded
 from reports.statistics.inference import launch_interval
+from reports.tables.scaling import caution_lines
 from reports.tables.show import texts
 from tests.reports.runs import changed, cli, noisy, rows, saved, to_jsonl
 
@@ -42,6 +45,36 @@ def test_the_interval_is_over_launches() -> None:
     width = [(r.high_s or 0) / (r.low_s or 1) for r in (ring, tree)]
     assert width[0] > 1.1 > width[1]  # the ring's launches differ, and no iteration says so
     assert "4 launches' medians" in " ".join(texts(found, 80))
+
+
+def test_a_launch_far_from_the_others_is_named(tmp_path: Path) -> None:
+    """Rule: `show`, `compare` and a run's end name a launch far from all others, and its rows.
+
+    It is also named by merged rows, and by its file if launches are files. Nothing is said of
+    launches that scatter or have two modes, and of fewer than four.
+    """
+
+    def runs_of(*slow: float) -> list[Placements]:
+        return [r for n, s in enumerate(slow, 1) for r in _launched(n, len(slow), slow=s)]
+
+    far = (
+        "launch 4 took up to 1[23]\\d\\d times as long as the others in 3 of 6 rows (allreduce ring"
+    )
+    every = rows(runs_of(1, 1.1, 0.9, 1300, 1))
+    assert re.match(far.replace("(", r"\("), far_off(every)) and far_off(over_launches(every))
+    assert far_off(over_launches(every)) == far_off(every)
+    assert any("launch 4 took" in line for line in caution_lines(every, 80))
+    for slow in ((1, 1.1, 0.9, 1.2, 1), (1, 1, 3, 3, 3), (1, 1.5, 2.2, 3, 4.5), (1, 1, 900)):
+        assert far_off(rows(runs_of(*slow))) == ""
+    assert far_off(rows(runs_of(1, 1, 0.01, 1))).startswith("launch 3 took down to 0.01")
+    assert far_off(rows(runs_of(1, 90, 1, 1, 1, 1, 80))).count("launch ") == 2
+    path = saved(tmp_path / "far.jsonl", runs_of(1, 1.1, 0.9, 1300, 1))
+    near = saved(tmp_path / "near.jsonl", runs_of(1, 1.1, 0.9, 1.05, 1))
+    assert "launch 4 took up to 1" in cli("show", path).err
+    err = cli("compare", near, path).err
+    assert "NEW: launch 4 took up to 1" in err and "BASE: launch" not in err
+    apart = [saved(tmp_path / f"{n}.jsonl", noisy(n, slow=[1, 1, 70, 1][n])) for n in range(4)]
+    assert f"BASE: {apart[2]} took up to 7" in cli("compare", *apart, "--", near).err
 
 
 def test_cycles_of_a_launch_are_one_sample() -> None:

@@ -430,7 +430,8 @@ def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
     """Rule: one line, of 80 columns at most, says that intervals are of one launch, and the remedy.
 
     It is below a run's whole answer and below its sentences alone, and among `show`'s warnings; not
-    of several launches, or where no interval tells anything.
+    of several launches, or where no interval tells anything. Of rows in a file it also says that a
+    comparison needs several launches, with or without an answer.
     """
 
     def rows(number: int = 0, times: int = 30, **more: Any) -> list[Measurement]:
@@ -456,6 +457,15 @@ def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
             [row for row in rows() if row.algorithm == "ring"],
         ):
             assert "one launch:" not in "".join(report(other, "median"))
+        of_several = "a comparison with another run needs several"
+        text = " ".join(" ".join(report(rows(), "median", kept=True)[-2:]).replace("#", "").split())
+        said = f"one launch: the next may lie outside these intervals, and {of_several};"
+        assert said in text and text.endswith("--launches 7 covers both")
+        for other in (rows(times=3), [row for row in rows() if row.algorithm == "ring"]):
+            last = report(other, "median", kept=True)[-1].removeprefix("# ")
+            assert last == f"one launch: {of_several} (--launches 7)"
+        for other in ([*rows(1), *rows(2)], [*rows(), *rows()], []):
+            assert of_several not in " ".join(report(other, "median", kept=True))
     shown = cli("show", saved(tmp_path / "one.jsonl", rows()))
     assert shown.err.count(told[0].removeprefix("# ")) == 1 and "--launches" not in shown.out
     several = saved(tmp_path / "two.jsonl", [*rows(1), *rows(2)])
@@ -635,8 +645,8 @@ def test_a_size_that_cannot_tell_leaves_the_others_their_answer() -> None:
 def test_a_parameter_server_is_held_against_a_ring(ranks: int, ratio: float, kin: str) -> None:
     """Rule: a line a rank count says how much longer the server took, and what the law says.
 
-    Of the largest size that both have. One host has no ports, so the line says what its ranks
-    share, also if the ratio happens to be that of the law, and where the law can be measured.
+    Of the largest size that both have. One host has no ports, so the line says that the law is
+    that of hosts, and which command emulates them. Cores that ranks share are named.
     """
     rows = _rows(
         *(_result(kin, ranks, size, _spread(1e-3, size)) for size in (8, 1024)),
@@ -646,7 +656,7 @@ def test_a_parameter_server_is_held_against_a_ring(ranks: int, ratio: float, kin
     match = re.fullmatch(
         rf"ps took ([\d.]+) times as long as {kin} \(([\d.]+) to ([\d.]+)(: perhaps no \w+)?\)"
         rf" at 1K on {ranks} ranks;"
-        rf" by the bytes through the busiest port it should be {ranks} times(; .*)?",
+        rf" between {ranks} hosts with ports it should be {ranks} times \(busbar cluster law\)",
         line,
     )
     assert match is not None, line
@@ -654,18 +664,19 @@ def test_a_parameter_server_is_held_against_a_ring(ranks: int, ratio: float, kin
     assert bool(match[4]) == (float(match[2]) < 1 < float(match[3])) or 1.0 in map(
         float, match.group(2, 3)
     )
-    assert "; all ranks are on one host: all bytes share that host's memory" in line
-    assert line.endswith("; busbar cluster law emulates hosts with ports")
     assert server_and_ring([r for r in rows if r.algorithm != "ps"]) == []
+    (crowded,) = server_and_ring([replace(r, ranks_per_core=2.0) for r in rows])
+    cores = {2: "1 core", 4: "2 cores", 8: "4 cores"}[ranks]
+    assert crowded == f"{line}; {ranks} ranks share {cores}"
 
 
 def test_a_sentence_without_a_table_names_the_next(tmp_path: Path) -> None:
-    """Rule: closing sentences alone say how much slower the next is, and give no lecture."""
+    """Rule: closing sentences alone say how much slower the next is, and the one on ps."""
     times = {"ring": 1e-5, "ps": 2e-5, "library": 4e-5}
     every = _rows(*(_result(name, 2, 1024, _spread(t)) for name, t in times.items()))
     first, second = conclusions(every)
     assert re.fullmatch(r"ring was 4\S* times as fast as library .*; next takes \S+x ps", first)
-    assert second.startswith("ps took ") and second.endswith("it should be 2 times")
+    assert [second] == server_and_ring(every)
     assert "next takes" not in answer(every, 1000)[-2]
     pair = [row for row in every if row.algorithm != "ps"]
     assert "next takes" not in conclusions(pair)[0]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from busbar.errors import BusbarError, ProbeError, Unsupported
 from topology.model.device import Fact
-from topology.model.topology import Kind, PairFact, Topology
+from topology.model.topology import Kind, PairFact, Topology, with_model
 from topology.placement.pick import Objective, Ranking, available, pick
 from topology.placement.text import as_json, reasons, text
 from topology.sources import gather
@@ -249,17 +249,72 @@ def test_what_was_measured_beats_what_is_assumed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "gpus", "rate"),
-    [("NV2", 4, "20.0"), ("NV6", 4, "20.6"), ("NV12", 8, "20.0"), ("NV18", 8, "20.6")],
+    ("cell", "gpus", "rate", "model"),
+    [
+        ("NV2", 4, "20.0", "V100"),
+        ("NV6", 4, "20.6", "H100"),
+        ("NV12", 8, "20.0", "A100"),
+        ("NV18", 8, "20.6", "H100"),
+    ],
 )
-def test_nvlinks_are_of_the_oldest_generation_with_as_many(cell: str, gpus: int, rate: str) -> None:
-    """Rule: without a stated generation, the links of a GPU in all tell the oldest possible one."""
+def test_nvlinks_are_of_the_oldest_generation_with_as_many(
+    cell: str, gpus: int, rate: str, model: str
+) -> None:
+    """Rule: without a stated model, the links of a GPU in all tell the oldest possible one.
+
+    The output names it, and the option that names another.
+    """
     ranking = pick(stated(dict.fromkeys(combinations(range(gpus), 2), cell), gpus), 2)
     count = int(cell[2:])
     assert ranking.picks[0].single == pytest.approx(count * float(rate) * GB)
-    assert f"the oldest with as many a GPU is assumed, {rate} GB/s a link" in " ".join(
-        text(ranking).split()
-    )
+    told = f"NVLinks of {model} are assumed, the oldest with as many a GPU, {rate} GB/s a link"
+    shown = " ".join(text(ranking).split())
+    assert told in shown and "--model B200" in shown
+
+
+@pytest.mark.parametrize(
+    ("listed", "model", "rate"),
+    [
+        ("", "B200", 40.1),
+        ("NVIDIA B200", None, 40.1),
+        ("NVIDIA B200", "B200", 40.1),
+        ("NVIDIA H100 80GB HBM3", None, 20.6),
+        ("NVIDIA Z9", "NVIDIA B200", 40.1),
+    ],
+)
+def test_the_model_of_a_gpu_tells_the_rate_of_its_nvlinks(
+    listed: str, model: str | None, rate: float
+) -> None:
+    """Rule: a model in the map, or else --model, has the rate of its links, without "assumed"."""
+    topology = _eight(listed)
+    ranking = pick(topology if model is None else with_model(topology, model), 2)
+    assert ranking.picks[0].single == pytest.approx(18 * rate * GB)
+    assert "assumed" not in text(ranking)
+
+
+@pytest.mark.parametrize(
+    ("listed", "model", "message"),
+    [
+        ("NVIDIA H100 80GB HBM3", "B200", "GPU0 is NVIDIA H100 80GB HBM3 by its source"),
+        ("NVIDIA L40S", "B200", "GPU0 is NVIDIA L40S by its source"),
+        ("", "Z9", "no rates are known of it; write B200 or H100 SXM"),
+    ],
+)
+def test_a_model_against_the_map_or_without_rates_is_refused(
+    listed: str, model: str, message: str
+) -> None:
+    """Rule: --model does not overrule a source, and an unknown one is no silent assumption."""
+    with pytest.raises(Unsupported, match=message):
+        with_model(_eight(listed), model)
+
+
+def _eight(listed: str) -> Topology:
+    """Eight GPUs with 18 NVLinks each, as topo -m tells; ``listed``: their name in nvidia-smi."""
+    topology = stated(dict.fromkeys(combinations(range(8), 2), "NV18"), 8)
+    devices = [
+        replace(one, name=listed) if one.kind is Kind.GPU else one for one in topology.devices
+    ]
+    return replace(topology, devices=tuple(devices))
 
 
 def test_a_hidden_tree_has_no_known_path() -> None:

@@ -199,7 +199,7 @@ def _with_links(topology: Map) -> Map:
         for gpu in pair:
             total[gpu] += n
             most[gpu] = max(most[gpu], n)
-    ports = {g: max(nvlink_ports(topology.device(g).whole("sm")), most[g]) for g in gpus}
+    ports = {g: max(nvlink_ports(capability(topology.device(g))), most[g]) for g in gpus}
     links: list[Link] = []
     switches: list[Device] = []
     for island in groups(
@@ -294,16 +294,16 @@ class Graph:
         self.topology.device(a), self.topology.device(b)
         return () if a == b else self._nvlink(a, b) or self._over_tree(a, b)
 
-    # -- internals
-
     @cached_property
-    def _most_nvlinks(self) -> int:
+    def most_nvlinks(self) -> int:
         """The most NVLinks of a GPU."""
         counts: Counter[str] = Counter()
         for link in self.topology.links:
             if link.kind is LinkKind.NVLINK:
                 counts.update({link.a: link.count, link.b: link.count})
         return max((counts[gpu.id] for gpu in self.topology.gpus), default=0)
+
+    # -- internals
 
     @cached_property
     def _adjacent(self) -> dict[str, dict[str, Hop]]:
@@ -407,7 +407,7 @@ class Graph:
         rate, assumed = link.rate, False
         if link.kind is LinkKind.NVLINK:
             ends = (self.topology.device(link.a), self.topology.device(link.b))
-            sms = [sm for end in ends if (sm := end.whole("sm")) is not None]
+            sms = [sm for end in ends if (sm := capability(end)) is not None]
             versions = [v for end in ends if (v := end.whole("nvlink_version")) is not None]
             version = link.version if link.version is not None else min(versions, default=None)
             amd = [str(gcn) for gcn in (end.get("gcn") for end in ends) if gcn]
@@ -415,13 +415,20 @@ class Graph:
             if amd:
                 rate = rates.xgmi(amd[0])
             elif known or rate is None:
-                rate = rates.nvlink(min(sms, default=None), version, self._most_nvlinks)
+                rate = rates.nvlink(min(sms, default=None), version, self.most_nvlinks)
             else:
                 rate *= rates.NVLINK_PLANNED
             assumed = not (amd or known) and link.rate is None
         elif rate is None:
             rate, assumed = rates.C2C_RATE if link.kind is LinkKind.C2C else rates.ASSUMED_CPU, True
         return Hop(link.a, link.b, link.kind.value, rate * link.count, link.count, assumed)
+
+
+def capability(device: Device) -> int | None:
+    """A GPU's compute capability, such as 90, as stated, or else that of its model."""
+    stated = device.whole("sm")
+    known = published(device.get("model") or device.name) if stated is None else None
+    return known.sm if known is not None else stated
 
 
 def pcie_expected(device: Device) -> tuple[int, int, bool]:

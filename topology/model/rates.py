@@ -18,38 +18,50 @@ from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """The PCIe generation and lanes of a card; ``nvlinks``: the number that a board always has."""
+    """The PCIe generation and lanes of a card; ``nvlinks``: the number that a board always has.
+
+    ``sm``: the compute capability of cards that have NVLinks or may have them.
+    """
 
     pcie_gen: int
     pcie_width: int = 16
     nvlinks: int = 0
+    sm: int | None = None
 
 
 #: The first pattern that matches the name is used.
 _MODELS: tuple[tuple[str, Published], ...] = (
-    (r"\bP100-SXM2", Published(3, nvlinks=4)),
-    (r"\bV100-SXM[23]", Published(3, nvlinks=6)),
-    (r"\bA100-SXM", Published(4, nvlinks=12)),
-    (r"\bA800-SXM", Published(4, nvlinks=8)),
-    (r"\bH100 (80|64|96)GB HBM[23]\b", Published(5, nvlinks=18)),
-    (r"\bH100 SXM", Published(5, nvlinks=18)),
-    (r"\bH800( SXM5?)?$", Published(5, nvlinks=8)),
-    (r"\bH20(-3e)?$", Published(5, nvlinks=18)),
-    (r"\bH200$", Published(5, nvlinks=18)),
-    (r"\bG?B[23]00\b", Published(5, nvlinks=18)),
-    (r"\b(GH200|H100|H200|H800)\b", Published(5)),
-    (r"\b(A100|A800|A30|A40|A10G?|A16|L4|L40S?|L20)\b", Published(4)),
+    (r"\bP100-SXM2", Published(3, nvlinks=4, sm=60)),
+    (r"\bV100-SXM[23]", Published(3, nvlinks=6, sm=70)),
+    (r"\bA100-SXM", Published(4, nvlinks=12, sm=80)),
+    (r"\bA800-SXM", Published(4, nvlinks=8, sm=80)),
+    (r"\bH100 (80|64|96)GB HBM[23]\b", Published(5, nvlinks=18, sm=90)),
+    (r"\bH100 SXM", Published(5, nvlinks=18, sm=90)),
+    (r"\bH800( SXM5?)?$", Published(5, nvlinks=8, sm=90)),
+    (r"\bH20(-3e)?$", Published(5, nvlinks=18, sm=90)),
+    (r"\bH200$", Published(5, nvlinks=18, sm=90)),
+    (r"\bG?B200\b", Published(5, nvlinks=18, sm=100)),
+    (r"\bG?B300\b", Published(5, nvlinks=18, sm=103)),
+    (r"\b(GH200|H100|H200|H800)\b", Published(5, sm=90)),
+    (r"\b(A100|A800|A30)\b", Published(4, sm=80)),
+    (r"\b(A40|A10G?|A16)\b", Published(4, sm=86)),
+    (r"\b(L4|L40S?|L20)\b", Published(4)),
     (r"\bA2\b", Published(4, 8)),
     (r"\bRTX PRO (2000|4000 Blackwell SFF)", Published(5, 8)),
     (r"\bRTX PRO \d{4}", Published(5)),
     (r"\bRTX (A400|A1000|2000 Ada)\b", Published(4, 8)),
-    (r"\bRTX (A\d{4}|\d{4} Ada)", Published(4)),
+    (r"\bRTX \d{4} Ada", Published(4)),
+    (r"\bRTX A\d{4}", Published(4, sm=86)),
     (r"\b(RTX 5060|RTX 5050)\b", Published(5, 8)),
     (r"\bRTX 50\d0", Published(5)),
     (r"\b(RTX 4060|RTX 3050)\b", Published(4, 8)),
-    (r"\bRTX [34]0\d0", Published(4)),
+    (r"\bRTX 30\d0", Published(4, sm=86)),
+    (r"\bRTX 40\d0", Published(4)),
+    (r"\bRTX 20\d0", Published(3, sm=75)),
+    (r"\bV100\b", Published(3, sm=70)),
+    (r"\bP100\b", Published(3, sm=60)),
     (r"\b(RTX|GTX) (20|16|10)\d0", Published(3)),
-    (r"\b(T4|V100|P100|P40|P4|M60|M40|K80|TITAN)\b", Published(3)),
+    (r"\b(T4|P40|P4|M60|M40|K80|TITAN)\b", Published(3)),
 )
 
 
@@ -76,14 +88,14 @@ _XGMI = (("gfx90a", 36.0), ("910", 36.0), ("gfx94", 48.0), ("94", 48.0))
 #: The most NVLinks of a GPU, by compute capability.
 _NVLINK_PORTS = ((100, 18), (90, 18), (86, 4), (80, 12), (75, 2), (70, 6), (60, 4))
 MAX_NVLINKS = 18
+#: The compute capabilities, each with a GPU, that are assumed where no source states one.
+_ASSUMED_MODELS = {70: "V100", 80: "A100", 90: "H100"}
 C2C_RATE = 450 * GB
 #: NCCL's planned share of the signalled PCIe rate: 12 of gen3 x16's 15.75 GB/s.
 PLANNED = 12 / (16 * 8 / 8 * 128 / 130)
 #: Assumptions if a source states nothing, so that sets of a bare matrix can be ranked: gen3 x16
-#: PCIe, no NVLink before V100's, and Skylake's link between sockets. Every estimate that depends on
-#: them says so.
+#: PCIe, and Skylake's link between sockets. Every estimate that depends on them says so.
 ASSUMED_PCIE = (3, 16)
-ASSUMED_SM = 70
 ASSUMED_CPU = 10 * GB
 #: NUMA nodes of one package are limited only by memory; NCCL plans 5000 GB/s.
 LOCAL = 5000 * GB
@@ -106,14 +118,23 @@ def pcie(gen: int, width: int) -> float:
 def nvlink(sm: int | None, version: int | None = None, links: int = 0) -> float:
     """Bytes per second of one NVLink, by compute capability or else by NVLink version.
 
-    Without both, of the oldest generation from `ASSUMED_SM` on whose GPUs can have ``links`` each.
+    Without both, of the oldest generation whose GPUs can have ``links`` each; see `assumed_sm`.
     """
     if sm is None and version is not None:
         return _NVLINK_VERSION.get(version, _NVLINK_VERSION[6 if version > 6 else 1]) * GB
-    if sm is None:
-        enough = [least for least, ports in _NVLINK_PORTS if ports >= min(links, MAX_NVLINKS)]
-        sm = min(least for least in enough if least >= ASSUMED_SM)
+    sm = assumed_sm(links) if sm is None else sm
     return next((rate for least, rate in _NVLINK if sm >= least), 18.0) * GB
+
+
+def assumed_sm(links: int) -> int:
+    """The least compute capability from 70 on whose GPUs can have ``links`` NVLinks."""
+    enough = [least for least, ports in _NVLINK_PORTS if ports >= min(links, MAX_NVLINKS)]
+    return min(least for least in enough if least in _ASSUMED_MODELS)
+
+
+def assumed_model(links: int) -> str:
+    """The GPU whose NVLinks are assumed for GPUs of ``links`` NVLinks each: ``H100`` for 18."""
+    return _ASSUMED_MODELS[assumed_sm(links)]
 
 
 def xgmi(gcn: str) -> float:

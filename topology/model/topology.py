@@ -14,9 +14,10 @@ and never stored. Placement, views, cost models and simulators use it::
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from busbar.errors import Unsupported
 from topology.model.device import (
     Contradiction,
     Device,
@@ -27,8 +28,9 @@ from topology.model.device import (
     LinkKind,
     PairFact,
 )
-from topology.model.graph import Graph, Hop
+from topology.model.graph import Graph, Hop, capability
 from topology.model.map import Map, contradictions
+from topology.model.rates import Published, published
 
 __all__ = [
     "Device",
@@ -58,6 +60,33 @@ class Topology(Map):
     def route(self, a: str, b: str) -> tuple[Hop, ...]:
         """The hops from a to b; empty if a is b. Raises ProbeError if there is no route."""
         return self.graph.route(a, b)
+
+
+def with_model(topology: Topology, model: str) -> Topology:
+    """The map with this model for GPUs of which no source states one.
+
+    Raises Unsupported for a model without published rates, or if a source states another one.
+    """
+    known = published(model)
+    if known is None:
+        raise Unsupported(
+            f"--model {model[:60]!r}: no rates are known of it; write B200 or H100 SXM"
+        )
+    devices = [
+        _named(one, model, known) if one.kind is Kind.GPU else one for one in topology.devices
+    ]
+    return replace(topology, devices=tuple(devices))
+
+
+def _named(gpu: Device, model: str, known: Published) -> Device:
+    stated = str(gpu.get("model") or gpu.name)
+    if gpu.whole("sm") is not None or published(stated) is not None:
+        if capability(gpu) != known.sm:
+            what = stated or f"of compute capability {gpu.whole('sm')}"
+            raise Unsupported(f"--model {model[:60]}: {gpu.id} is {what} by its source")
+    elif known.sm is not None:
+        gpu = replace(gpu, facts=(*gpu.facts, Fact("sm", known.sm, "--model")))
+    return gpu if stated else replace(gpu, name=model)
 
 
 # What a fingerprint has of a machine, and of its devices. Names, serial numbers, clocks,

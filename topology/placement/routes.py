@@ -19,7 +19,7 @@ import numpy.typing as npt
 from busbar.errors import ProbeError
 from busbar.units import format_count
 from topology.model.device import Kind, LinkKind, slot
-from topology.model.graph import Hop
+from topology.model.graph import Hop, capability
 from topology.model.map import Map
 from topology.model.measured import matrix
 from topology.model.topology import Level, Topology
@@ -203,8 +203,10 @@ def _links(topology: Map, ids: Sequence[str]) -> list[Hashable]:
                 linked.add(end)
             if end in links and topology.device(other).kind is not Kind.GPU:
                 links[end].add((other, link.kind, link.count, link.version, link.rate))
-    names = ("sm", "nvlink_version", "gcn")
-    about = [tuple(topology.device(id).get(name) for name in names) for id in ids]
+    about = [
+        (capability(gpu), gpu.get("nvlink_version"), gpu.get("gcn"))
+        for gpu in map(topology.device, ids)
+    ]
     return [
         (facts, frozenset(links[id]), id in linked) for id, facts in zip(ids, about, strict=True)
     ]

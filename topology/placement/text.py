@@ -13,7 +13,7 @@ from busbar.terminal import make_lines_printable, wrap_line
 from busbar.units import format_count, format_rate, one_decimal
 from topology.diagnostics import check, flat
 from topology.model.graph import Hop
-from topology.model.rates import nvlink, published
+from topology.model.rates import assumed_model, nvlink, published
 from topology.placement.pick import Objective, Pick, Ranking, Tier
 from topology.placement.rings import EXACT_LIMIT, Grid, count_rings
 from topology.placement.routes import GpuRoute, GpuRoutes
@@ -179,17 +179,18 @@ def _warnings(routes: GpuRoutes, best: Pick) -> list[str]:
         texts.append(f"MIG mode is on for {', '.join(mig)}: no P2P between its instances")
     texts += _nvlinks_left_out(routes, best, models)
     if best.assumed and best.bottleneck:
-        texts.append(_assumption(best.bottleneck.hop))
+        texts.append(_assumption(best.bottleneck.hop, routes.topology.graph.most_nvlinks))
     return texts
 
 
-def _assumption(hop: Hop) -> str:
-    """What is assumed of the link that decides."""
+def _assumption(hop: Hop, nvlinks: int) -> str:
+    """What is assumed of the link that decides; ``nvlinks``: the most of a GPU."""
     if hop.kind == "nvlink":
+        model = assumed_model(nvlinks)
         return (
-            "the source does not state the generation of its NVLinks; the oldest with as many a "
-            f"GPU is assumed, {rate(hop.bandwidth / hop.count)} a link (the newest carries "
-            f"{rate(nvlink(100))})"
+            f"no source states the model of the GPUs: NVLinks of {model} are assumed, the oldest"
+            f" with as many a GPU, {rate(hop.bandwidth / hop.count)} a link (the newest carries"
+            f" {rate(nvlink(100))}); --model names another, such as --model B200"
         )
     what = "the PCIe of its model, or else gen3 x16," if hop.kind == "pcie" else rate(hop.bandwidth)
     return f"the source does not state the link that decides; {what} is assumed"

@@ -53,7 +53,7 @@ def per_update(protocol: UpdateProtocol, law: Compute) -> ExpectedPace | None:
         if law.constant:
             return ExpectedPace(ceil(k / p) * law.mean)
         return ExpectedPace(law.smallest(1, p)) if k == 1 else None
-    if protocol.cancels or (k == p and not protocol.repeats):
+    if _takes_turns(protocol):
         return ExpectedPace(law.smallest(k, p))
     if protocol.repeats or k == 1:  # all learners always compute: P renewal processes
         return ExpectedPace(k * law.mean / p)
@@ -71,6 +71,22 @@ def mean_staleness(protocol: UpdateProtocol) -> float:
     if protocol.cancels:
         return 0.0
     return (p - 1) / k if protocol.repeats else p / k - 1
+
+
+def port_seconds(protocol: UpdateProtocol, nbytes: float, rate: float) -> float:
+    """Seconds that an update's gradients and weights take through the server's port.
+
+    ``nbytes``: of a gradient's part for one server, and of its weights. ``rate``: bytes/s of the
+    port, each way. If learners wait for each other, the weights of all leave after the gradients
+    have come; otherwise both directions are used at once (docs/parameter-servers.md).
+    """
+    messages = protocol.needed + protocol.learners * _takes_turns(protocol)
+    return messages * nbytes / rate
+
+
+def _takes_turns(protocol: UpdateProtocol) -> bool:
+    """True if computing, gradients and weights of an update come one after the other."""
+    return protocol.cancels or (protocol.needed == protocol.learners and not protocol.repeats)
 
 
 def sync_over_async(learners: int, law: Compute) -> float:
@@ -258,7 +274,7 @@ def attribute_time(
         "gradients applied by the server": answering._replace(weights=0.0),
         "weights sent to one after the other": answering,
         TRAVEL: travelling,
-        "learners that notice them late": late,
+        "learners that notice weights late": late,
         "gradients that end late": service_times,
     }
     parts, before = {"computing": predicted}, predicted
@@ -272,8 +288,10 @@ def attribute_time(
 
 # Measured and expected times count as equal if their ratio differs from 1 by less than this.
 _EQUAL = 0.05
-# The width of lines with reasons, without their margin.
-_WIDTH = 74
+# The width of lines below a row.
+_WIDTH = 79
+# Staleness below this is shown by value.
+_EXACT = 8
 _OVERLOADED = "a server that takes so long could not keep up with such learners"
 _GLUE, _UNIT = "\N{NO-BREAK SPACE}", re.compile(r"(?<=[0-9]) (?=[a-zA-Z%])")
 # The most gradients that are simulated, so that a report does not take too long.
@@ -362,11 +380,13 @@ def build_report(
     slow: Container[int] = (),
     *,
     hosts: int = 1,
+    port_s: float | None = None,
 ) -> ServerReport:
     """The figures of a run, by server 0's pace.
 
     ``draw``: seconds of a learner's n-th gradient. ``slow``: learners that are stragglers.
-    ``hosts``: how many hosts the ranks are on.
+    ``hosts``: how many hosts the ranks are on. ``port_s``: see `port_seconds`; None if the rate of
+    ports is not known.
     """
     first = servers[0]
     every = np.diff(np.asarray([0.0, *first.updates])[warmup:])
@@ -417,20 +437,38 @@ def build_report(
         "joined": [list(join) for join in first.joined],
     }
     # A bound is no prediction: the expected time is then that of simulating the drawn times.
-    predicted, model = drawn_s, "simulated"
+    computing, model = drawn_s, "simulated"
     if formula is not None and not formula.bound:
-        predicted, model = formula.seconds, "formula"
-    if predicted is not None and not _within(mean, predicted):
+        computing, model = formula.seconds, "formula"
+    if computing is not None and not _within(mean, computing):
         few = min(count, max(1, _MOST_SPLIT // protocol.needed))
         early = min(warmup, few - 1)
         facts["split_s"] = attribute_time(
             lambda costs: SimulatedRun(protocol, draw, few, costs).per_update(early),
-            service_times, round_costs, predicted, mean,
+            service_times, round_costs, computing, mean,
         )  # fmt: skip
+    predicted = computing
+    if port_s is not None:
+        own = computing or 0.0
+        predicted = own + port_s if _takes_turns(protocol) else max(own, port_s)
+        model = f"{model}+port" if computing else "port"
     moved = _bytes_moved(first, hosts)
-    lines = (*_lines(protocol, pace, facts, formula), *_reasons(pace, facts, predicted, moved))
-    model, lines = model if predicted else "", tuple(f"    {line}" for line in lines)
-    return ServerReport(means, len(times), predicted, model, facts, lines)
+    texts = [*_lines(protocol, pace, facts, formula), *_reasons(pace, facts, computing, moved)]
+    if port_s is not None and computing:
+        then = "then" if _takes_turns(protocol) else "at the same time"
+        texts.insert(
+            0,
+            f"predicted: computing {format_seconds(computing)}, {then} the server's port"
+            f" {format_seconds(port_s)}",
+        )
+    model, lines = model if predicted else "", [line for text in texts for line in _wrapped(text)]
+    return ServerReport(means, len(times), predicted, model, facts, tuple(lines))
+
+
+def _wrapped(text: str) -> list[str]:
+    """Text below a row, as lines with a margin. None is broken before a unit."""
+    lines = wrap(_UNIT.sub(_GLUE, text), _WIDTH, initial_indent=4 * " ", subsequent_indent=6 * " ")
+    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def _lines(
@@ -458,7 +496,7 @@ def _lines(
         f"{facts['updates_per_s']:.4g} updates/s{half};"
         f" server busy {100 * max(facts['utilisation']):.3g} %; queue wait {queue}",
         f"mean staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g});"
-        f" by gradient {histogram(facts['staleness'])}",
+        f" gradients by staleness {histogram(facts['staleness'])}",
     ]
     if facts["cancelled"] or facts["dropped"]:
         lines.append(
@@ -475,17 +513,20 @@ def _lines(
 
 
 def histogram(counts: Mapping[str, int]) -> str:
-    """The share of gradients by staleness, in classes of doubling width: ``0: 5 %, 2-3: 9 %``."""
+    """The share of gradients by staleness: ``0: 5 %, 2: 9 %, 8-15: 86 %``.
+
+    Values below 8 are exact; greater ones are in classes of doubling width.
+    """
     total = sum(counts.values())
-    classes: dict[int, int] = {}
-    for value, n in counts.items():
-        width = int(value).bit_length()
-        classes[width] = classes.get(width, 0) + n
-    parts = []
-    for width, n in sorted(classes.items()):
-        low, high = (1 << width) >> 1, max(0, (1 << width) - 1)
-        parts.append(f"{low}{f'-{high}' if high > low else ''}: {100 * n / total:.3g} %")
-    return ", ".join(parts)
+    classes: dict[tuple[int, int], int] = {}
+    for value, n in ((int(text), n) for text, n in counts.items()):
+        width = value.bit_length()
+        ends = (value, value) if value < _EXACT else (1 << width >> 1, (1 << width) - 1)
+        classes[ends] = classes.get(ends, 0) + n
+    return ", ".join(
+        f"{low}{f'-{high}' if high > low else ''}: {100 * n / total:.3g} %"
+        for (low, high), n in sorted(classes.items())
+    )
 
 
 def _within(mean: float, predicted: float) -> bool:
@@ -502,42 +543,37 @@ def _bytes_moved(log: ServerLog, hosts: int) -> str:
 
 
 def _reasons(
-    pace: Uncertain, facts: Mapping[str, Any], predicted: float | None, moved: str
+    pace: Uncertain, facts: Mapping[str, Any], computing: float | None, moved: str
 ) -> list[str]:
-    """Lines that explain the difference of measured and predicted pace, if there is one.
+    """Lines that explain the difference of the measured and the expected pace, if there is one.
 
-    The causes come first, then whether it may be chance. ``moved``: see `_bytes_moved`.
+    ``computing``: the expected seconds of an update, without communication. The causes come first,
+    then whether it may be chance. ``moved``: see `_bytes_moved`.
     """
     mean, interval = pace.value, pace.ends
-    if predicted is None or _within(mean, predicted):
+    if computing is None or _within(mean, computing):
         return []
     reasons, split = [], facts["split_s"]
     if facts["lost"] or facts["joined"]:
         reasons.append(f"{len(facts['lost'])} learners were lost and {len(facts['joined'])} came")
     messages = sum(split.get(name, 0.0) for name in (RECEIVED, TRAVEL))
     busy = max(facts["utilisation"])
-    if messages > (mean - predicted) / 2 > 0:
+    if messages > (mean - computing) / 2 > 0:
         reasons.append(f"most of the difference is the time of {moved}")
     elif facts["with_server_s"] is None:
         reasons.append(_OVERLOADED)
     elif busy > 0.3:
         reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
     elif causes := [name for name in split if name != "computing"]:
-        greatest = max(causes, key=lambda name: split[name] * (mean - predicted))
+        greatest = max(causes, key=lambda name: split[name] * (mean - computing))
         reasons.append(f"the greatest part of the difference is {greatest}")
     if interval is None:
         reasons.append(f"{2 * BLOCKS} updates are needed for an interval, so measure longer")
-    elif interval[0] <= predicted <= interval[1]:
+    elif interval[0] <= computing <= interval[1]:
         reasons.append("its 95 % interval includes the prediction, so measure longer")
-    head = (
-        f"more than {100 * _EQUAL:.0f} % from the predicted {format_seconds(predicted)},"
-        " which has no communication"
-    )
+    head = f"more than {100 * _EQUAL:.0f} % from the {format_seconds(computing)} of computing alone"
     parts = _sum_of_parts(mean, split, few=interval is None)
-    texts = [": ".join(filter(None, (head, "; ".join(reasons)))), parts]
-    # No-break spaces, so that no line is broken before a unit.
-    lines = [line for text in texts for line in wrap(_UNIT.sub(_GLUE, text), _WIDTH)]
-    return [line.replace(_GLUE, " ") for line in lines]
+    return [": ".join(filter(None, (head, "; ".join(reasons)))), parts]
 
 
 def _sum_of_parts(mean: float, split: Mapping[str, float], *, few: bool) -> str:
@@ -547,8 +583,14 @@ def _sum_of_parts(mean: float, split: Mapping[str, float], *, few: bool) -> str:
     messages in one direction at a time, then have a part in the mean that is not explained.
     """
     parts = {name: part for name, part in split.items() if abs(part) > mean / 200}
-    overlap = parts.pop("unexplained") if parts.get("unexplained", 0.0) < 0 else 0.0
+    rest = parts.pop("unexplained", 0.0)
     causes = ", ".join(f"{name} {format_seconds(part)}" for name, part in parts.items())
-    causes += " (few updates: measure longer)" * (few and "unexplained" in parts)
-    less = f"; less {format_seconds(-overlap)} in which these overlap" if overlap else ""
-    return f"{format_seconds(mean)} are: {causes}{less}"
+    whole = f"{format_seconds(mean)} an update"
+    if rest > 0:
+        known = f"{100 * (1 - rest / mean):.0f} % ({format_seconds(mean - rest)})"
+        why = " (few updates: measure longer)" if few else ""
+        return (
+            f"of {whole} {known} are explained: {causes}; unexplained {format_seconds(rest)}{why}"
+        )
+    less = f"; less {format_seconds(-rest)} in which these overlap" if rest else ""
+    return f"{whole}, all explained: {causes}{less}"

@@ -28,7 +28,7 @@ from bench.steps.server.loops import (
     describe_progress,
 )
 from bench.steps.server.protocol import UpdateProtocol, update_protocol
-from bench.steps.server.report import build_report
+from bench.steps.server.report import build_report, port_seconds
 from bench.steps.server.socket_channel import ListeningChannel
 from bench.steps.server.trainer_hooks import Trainer, make_exchange_trainer, make_trainer
 from bench.steps.trace import Trace
@@ -375,6 +375,15 @@ class _ServerRun:
 
     # -- results
 
+    def _port_seconds(self) -> float | None:
+        """Seconds of an update's bytes through a server's port (`port_seconds`).
+
+        None if the rate of ports is not known, and with compression, whose bytes differ.
+        """
+        if self.job.port_rate is None or self.options.compress != "none":
+            return None
+        return port_seconds(self.protocol, self.trainer.nbytes / self.servers, self.job.port_rate)
+
     def _outcome(
         self, log: ServerLog | None, shard: Any, alone: list[float]
     ) -> tuple[Record, Sequence[str]]:
@@ -388,6 +397,7 @@ class _ServerRun:
             ranks = range(first, first + self.learners)
             fast = compute.fastest(ranks)
             slow = {n for n in range(self.learners) if first + n not in fast}
+            port_s = self._port_seconds()
             report = build_report(
                 self.protocol,
                 servers,
@@ -396,11 +406,18 @@ class _ServerRun:
                 self.warmup,
                 slow,
                 hosts=len(set(self.world.nodes)),
+                port_s=port_s,
             )
             facts, lines = self.trainer.report(shards, servers[0].updates, self.protocol.alike)
             figures = {
                 **report._asdict(),
-                "facts": {**report.facts, "exchange_s": alone, **facts},
+                "facts": {
+                    **report.facts,
+                    "exchange_s": alone,
+                    "port_s": port_s,
+                    "port_rate": self.job.port_rate,
+                    **facts,
+                },
                 "lines": [*report.lines, *lines],
                 "bytes": [servers[0].bytes_in, servers[0].bytes_out],
             }

@@ -709,9 +709,6 @@ def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
     assert "ring" in str(rows) and "next takes" in rows.answer
     assert "ring" in repr(rows) and len(rows[:2]) == 2 and isinstance(rows[:2], MeasuredRows)
     assert "allreduce ring, 2 ranks, 1024 bytes" in repr(rows[0]) and len(repr(rows[0])) < 100
-    assert list(rows.frame())[:4] == ["algorithm", "size", "busbw", "time_s"]
-    heads = str(rows[:8].frame()).splitlines()[0]
-    assert "time_s" in heads and "wrong" in heads
     assert set(dir(busbar)) >= set(busbar.__all__) and "install" not in dir(busbar)
     for missing in ("no such", "*.none"):
         with pytest.raises(MissingFile, match=r"no such|no file") as caught:
@@ -1215,7 +1212,7 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     parts = [sides[0][:2], *sides[0][2:4], str(tmp_path / "base4.jsonl")]
     assert busbar.compare(parts, [sides[1]])[0].verdict == "slower"
     alone = " ".join(str(busbar.compare(sides[0][:1], sides[1][:1])).split())
-    assert "and compare with busbar.compare(" in alone and "--launches" not in alone
+    assert ", compare with busbar.compare(" in alone and "--launches" not in alone
     assert re.search(r": busbar\.run\([^()]* launches=5\) NEW against BASE", alone), alone
     for nothing in (sides[1][:0], []):
         with pytest.raises(ReportError, match="NEW has no rows"):
