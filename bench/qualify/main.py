@@ -489,8 +489,8 @@ def _campaign(
         hostlist.check_in_job(header.cluster.hosts, os.environ)
     where = " in the same busbar cluster" if is_emulated({"variables": os.environ}) else ""
     remedy = f"{program('bench.qualify')} --resume {folder} goes on{where}"
-    if next_batch(campaign.observations).launches:
-        _check_resumable(engine, folder, campaign.observations, remedy)
+    if (folder / FILE).is_file() and next_batch(campaign.observations).launches:
+        _check_resumable(engine, folder, campaign, remedy)
     store = Store(folder, campaign)
     recorder = Recorder(store, engine, campaign.observations)
     try:
@@ -519,35 +519,30 @@ class _Unkept:
         self.works = self.works or observation.reports[0].ending is Ending.FINISHED
 
 
-def _check_resumable(
-    engine: Engine, folder: Path, known: Sequence[Observation], remedy: str
-) -> None:
-    """Launch some hosts again that worked before the interruption.
+def _check_resumable(engine: Engine, folder: Path, campaign: Campaign, remedy: str) -> None:
+    """Launch some hosts that worked before the interruption, or else some that had no launch yet.
 
     Raises Unavailable if none of them works, as on a machine outside the cluster: the launches that
     are left would fail there, and would count against the hosts.
     """
-    worked = {
-        one.launch.hosts[0]: one.launch
-        for one in known
-        if one.launch.stage is Stage.ALONE and one.reports[0].ending is Ending.FINISHED
-    }
-    if not worked:
-        return
-    hosts = list(worked)
+    alone = [one for one in campaign.observations if one.launch.stage is Stage.ALONE]
+    worked = [one.launch.hosts[0] for one in alone if one.reports[0].ending is Ending.FINISHED]
+    tried = {one.launch.hosts[0] for one in alone}
+    every = campaign.header.cluster.hosts
+    hosts = worked or [host for host in every if host not in tried] or every
     chosen = dict.fromkeys((hosts[0], hosts[len(hosts) // 2], hosts[-1]))
-    launches = tuple(replace(worked[host], batch=_NO_BATCH) for host in chosen)
-    names = ", ".join(chosen)
-    purpose = f"before going on: do hosts that worked earlier ({names}) still work?"
+    launches = tuple(Launch(n, _NO_BATCH, Stage.ALONE, (host,)) for n, host in enumerate(chosen))
+    names, before = ", ".join(chosen), "(which worked before) " * bool(worked)
+    purpose = f"before going on: do hosts work from here ({names})?"
     watcher = _Unkept()
-    again = Decision(launches, (), purpose)
-    done = Decision((), ())
-    engine.campaign(lambda ended: done if ended else again, (), watcher, remedy)
+    engine.campaign(
+        lambda ended: Decision(() if ended else launches, (), purpose), (), watcher, remedy
+    )
     if not watcher.works:
         raise Unavailable(
-            f"{folder}: not resumed and unchanged: hosts that worked earlier ({names}) do not work"
-            " from here; resume where the run began (in its busbar cluster, job or network), or"
-            f" look at the launcher: {shlex.join(engine.words(launches[0]))}"
+            f"{folder}: not resumed, unchanged: {names} {before}do not work from here; resume"
+            " where the run began (in its busbar cluster, job or network), or look at the"
+            f" launcher: {shlex.join(engine.words(launches[0]))}"
         )
 
 
