@@ -149,12 +149,15 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
     return lines
 
 
-def closing_lines(rows: Sequence[Measurement]) -> list[str]:
-    """The lines below all rows: what figures without a number mean, the fastest update, noise."""
+def closing_lines(rows: Sequence[Measurement], more: str = "") -> list[str]:
+    """The lines below all rows: what figures without a number mean, the fastest update, noise.
+
+    ``more``: see `too_disturbed`.
+    """
     from reports.analysis.answer import exchanges_alone  # slow to import
 
     known = [(row, one) for row in rows if (one := figures(row)) is not None]
-    texts = [too_disturbed(rows), beyond_compute(one for _, one in known)]
+    texts = [too_disturbed(rows, more), beyond_compute(one for _, one in known)]
     if any(one.hidden is not None and one.hidden.value < 0 for _, one in known):
         texts.append(
             "hidden none: the exchange made the step longer than it takes alone, so overlap hid"
