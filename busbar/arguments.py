@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
+from busbar.aliases import ROOMS
 from busbar.completion import completing
 from busbar.errors import BusbarError, MissingFile, Unsupported
 from busbar.installation import busbar_version, revision
@@ -38,6 +42,44 @@ def program(module: str) -> str:
     """How this process was started: ``busbar allreduce``, or ``python -m bench.allreduce``."""
     ours = Path(sys.argv[0]).name == "busbar" or Path(sys.argv[0]).parent.name == "busbar"
     return f"busbar {module.removeprefix('bench.')}" if ours else f"python -m {module}"
+
+
+#: Environment variable of ranks: how the process that starts them was started, see `command`.
+STARTED = "BUSBAR_STARTED"
+
+
+def command(name: str) -> str:
+    """The words that start the command ``name`` as this process was started, to be pasted.
+
+    ``.venv/bin/busbar allreduce`` or ``.venv/bin/python -m bench.allreduce``; ``busbar allreduce``
+    if that is found, and for programs that import Busbar.
+    """
+    return f"{os.environ.get(STARTED) or started()}{name}"
+
+
+def started() -> str:
+    """What stands before the name in `command`: ``busbar `` or ``python -m bench.``."""
+    if Path(sys.argv[0]).name == "busbar":
+        return f"{_typed(sys.argv[0])} "
+    module = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
+    room = module.partition(".")[0]
+    if room == "busbar":
+        return f"{_typed(sys.executable)} -m busbar "
+    return f"{_typed(sys.executable)} -m bench." if room in ROOMS else "busbar "
+
+
+def _typed(program: str) -> str:
+    """A program as a shell takes it here: its name if it is found, else its path.
+
+    The path begins at the working directory, or with ``~``, if it is below.
+    """
+    path = Path(program).absolute()
+    if (on_path := shutil.which(path.name)) and Path(on_path).absolute() == path:
+        return path.name
+    for folder, before in ((Path.cwd(), ""), (Path.home(), "~/")):
+        with suppress(ValueError):
+            return before + shlex.quote(str(path.relative_to(folder)))
+    return shlex.quote(str(path))
 
 
 def unknown(
@@ -283,17 +325,27 @@ class Parser(argparse.ArgumentParser):
                     return f"{other}{equals}{value}"
         return word
 
-    def spelled(self, without: Iterable[str]) -> list[str]:
+    def spelled(
+        self, without: Iterable[str], *, instead_without: Iterable[str] | None = None
+    ) -> list[str]:
         """The options that were parsed last and are listed in ``--help``, with their values.
 
         ``without``: long names to leave out; options that take a file or a host are left out, too.
+        ``instead_without``: those that are left out so, instead, without these.
         """
+        names, dropped = {*without}, {*(instead_without or ())}
+
+        def is_wanted(action: argparse.Action) -> bool:
+            private = str(action.metavar or "").startswith(("FILE", "HOST"))
+            left_out = private or not names.isdisjoint(action.option_strings)
+            return left_out is (instead_without is not None) and dropped.isdisjoint(
+                action.option_strings
+            )
+
         return [
             word
             for action, values in self._spelled
-            if action.help != argparse.SUPPRESS
-            and not {*action.option_strings} & {*without}
-            and not str(action.metavar or "").startswith(("FILE", "HOST"))
+            if action.help != argparse.SUPPRESS and is_wanted(action)
             for word in (action.option_strings[0], *values)
         ]
 

@@ -13,9 +13,10 @@ from bench.launch.launch import hosts_launcher, launcher, room_for_files
 from bench.launch.ranks import RankRun
 from bench.launch.segments import room
 from bench.options.options import Options, RunOptions
-from bench.run.recorder import closing, closing_sentences, kept_in
+from bench.run.recorder import closing, closing_sentences, kept_in, repeated
 from bench.run.screen import Screen
 from bench.run.table_text import COLUMNS, for_ranks
+from busbar.arguments import STARTED, started
 from busbar.errors import Unavailable
 from busbar.host import core_share, cores
 from busbar.installation import extra
@@ -113,7 +114,7 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
 
 def _environment() -> dict[str, str]:
     inherited = {k: v for k, v in os.environ.items() if k != COLUMNS}
-    return {**inherited, **for_ranks()}
+    return {STARTED: started(), **inherited, **for_ranks()}
 
 
 def _start_on_hosts(
@@ -157,5 +158,5 @@ def _report(records: bytes, why: str, options: RunOptions) -> None:
     quiet = isinstance(options, Options) and options.quiet
     conclude = closing_sentences if quiet else closing
     rows = measurements(records.decode())
-    lines = conclude(rows, options.statistic, kept=options.keeps_rows)
+    lines = conclude(rows, options.statistic, more=repeated(options))
     Screen(0).lines([f"{EARLY} {why}", *lines])

@@ -12,7 +12,7 @@ from shutil import copyfile
 from bench.launch.launch import folder_for_rows, run_of_its_own
 from bench.options.launching import LaunchTurn, turns
 from bench.options.options import RunOptions
-from bench.run.recorder import kept_in
+from bench.run.recorder import kept_in, repeated
 from bench.run.screen import Screen
 from bench.run.table_text import report_width
 from busbar.errors import ReportError, Unsupported
@@ -104,19 +104,20 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
         every = read(path).rows
     except ReportError:
         return []
+    more = repeated(options)
     if quiet:
         width = report_width()
-        cautions = caution_lines(every, width, kept=options.keeps_rows)
-        return [*conclusion_lines(every, width), *cautions]
+        cautions = caution_lines(every, width, more=more)
+        return [*conclusion_lines(every, width, more), *cautions]
     width = report_width() - len("# ")
     together: Sequence[Measurement] = over_launches(every)
     lines = [line for one in winners_map(every, width) for line in (*one, "")]
     if together is not every and (details or not options.rank_counts):
         lines += [*texts(together, width, ascii_only()), ""]
     # The map of several counts of ranks has the fastest at each size already.
-    in_full = [] if options.rank_counts else answer(every, width)
-    lines += in_full or conclusion_lines(every, width)
-    lines += caution_lines(every, width, kept=options.keeps_rows)
+    in_full = [] if options.rank_counts else answer(every, width, more=more)
+    lines += in_full or conclusion_lines(every, width, more)
+    lines += caution_lines(every, width, more=more)
     if options.rank_counts and not details:
         if options.out:
             lines.append(f"every row: busbar reports show {shlex.quote(str(options.out[0]))}")

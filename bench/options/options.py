@@ -95,6 +95,10 @@ class RunOptions(OptionGroup):
         "--ranks", "--append", "--overwrite", "--per-rank", "--quiet", "--details", "--layout",
         "--dry-run", "--json", "--launches", "--seed",
     )  # fmt: skip
+    #: Of these the ones that the command to repeat a run has in another way, or not at all.
+    _not_repeated: ClassVar[tuple[str, ...]] = (
+        "--ranks", "--dry-run", "--json", "--launches", "--seed",
+    )  # fmt: skip
 
     if TYPE_CHECKING:
         tuning: Path
@@ -190,11 +194,15 @@ class RunOptions(OptionGroup):
     expected_ranks: int | None = option("--expected-ranks")
     #: The options that say what is measured and how, as a record has them.
     recorded: str = field(default="", compare=False)
+    #: The others that the command to repeat the run has, as words.
+    unrecorded: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
         """The options of a command line. Raises Unsupported; see `OptionGroup`."""
         options = super().parse(argv, parser, **more)
+        others = parser.spelled(cls.not_recorded, instead_without=cls._not_repeated)
+        options = options.replace(unrecorded=tuple(others))
         words = parser.spelled(cls.not_recorded)
         if options.after is not None and options.total is not None:
             words = words[:-2]  # this launch's share, appended to the --total of all
@@ -205,11 +213,6 @@ class RunOptions(OptionGroup):
         if any("/" in word for word in words):
             return options
         return options.replace(recorded=join(words))
-
-    @property
-    def keeps_rows(self) -> bool:
-        """True if the user has the rows in a file; False for one launch of several."""
-        return bool(self.out) and self.after is None
 
     @property
     def ranks(self) -> int | None:

@@ -6,8 +6,10 @@ import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count as numbers
+from itertools import pairwise
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from threading import Lock
 
 from bench.launch.control_socket import ControlSocket
@@ -148,29 +150,27 @@ class Recorder:
                 self._screen.note(f"busbar: {error}; measuring goes on without it")
 
 
-def closing(rows: Sequence[Measurement], statistic: str, *, kept: bool = False) -> list[str]:
-    """The closing report, as wide as the terminal; ``kept``: in a file of ``--out``."""
+def closing(rows: Sequence[Measurement], statistic: str, *, more: str = "") -> list[str]:
+    """The closing report, as wide as the terminal; ``more``: see `repeated`."""
     from reports.tables.summary import summary  # not before the first row
 
     levels = {level_of(row) for row in rows}
     lines = [f"# MPI thread level {level}" for level in levels if level]
-    tables, others = _tables_apart(rows, statistic)
-    return [*lines, *tables, *summary(others, statistic, report_width(), kept=kept)]
+    tables, others = _tables_apart(rows, statistic, more)
+    return [*lines, *tables, *summary(others, statistic, report_width(), more=more)]
 
 
-def closing_sentences(
-    rows: Sequence[Measurement], statistic: str, *, kept: bool = False
-) -> list[str]:
+def closing_sentences(rows: Sequence[Measurement], statistic: str, *, more: str = "") -> list[str]:
     """The conclusions, one sentence each; for arrival patterns and pair tests their table.
 
-    ``kept``: see `closing`.
+    ``more``: see `repeated`.
     """
     from reports.tables.scaling import caution_lines, conclusion_lines  # see above
 
-    lines, others = _tables_apart(rows, statistic)
+    lines, others = _tables_apart(rows, statistic, more)
     for mine in grouped(others, lambda row: row.collective).values():
-        lines += conclusion_lines(mine, report_width())
-    return [*lines, *caution_lines(others, report_width(), kept=kept)]
+        lines += conclusion_lines(mine, report_width(), more)
+    return [*lines, *caution_lines(others, report_width(), more=more)]
 
 
 def so_far(rows: Sequence[Measurement], planned: Sequence[str], *, by_size: bool) -> list[str]:
@@ -195,7 +195,7 @@ def so_far(rows: Sequence[Measurement], planned: Sequence[str], *, by_size: bool
 
 
 def _tables_apart(
-    rows: Sequence[Measurement], statistic: str
+    rows: Sequence[Measurement], statistic: str, more: str
 ) -> tuple[list[str], list[Measurement]]:
     """The tables of pair tests and of several arrival patterns, and the rows of all others.
 
@@ -212,8 +212,36 @@ def _tables_apart(
         elif name not in TESTS:
             others += mine
     width = report_width() - len("# ")
-    texts = foreword(apart, width) + disturbance_lines(apart, width)
+    texts = foreword(apart, width, more=more) + disturbance_lines(apart, width)
     return lines + [f"# {line}".rstrip() for line in ["", *texts] if texts], others
+
+
+#: Options of files that a run does not write twice.
+_WRITTEN = ("--out", "-J")
+
+
+def repeated(options: RunOptions) -> str:
+    """The words of the command to repeat a run that its record lacks, such as ``--quiet``.
+
+    Files that the run has written, and would not replace or add to, get the next name that is free.
+    Empty for a launch of several, whose rows another process shows.
+    """
+    if options.after is not None:
+        return ""
+    words = list(options.unrecorded)
+    if not (options.append or options.overwrite):
+        for at, (name, word) in enumerate(pairwise(options.unrecorded), 1):
+            words[at] = _free_name(word) if name in _WRITTEN else word
+    return join(words)
+
+
+def _free_name(name: str) -> str:
+    """The first of ``run-2.jsonl``, ``run-3.jsonl``, … that does not exist."""
+    path = Path(name)
+    ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    stem = path.name.removesuffix(ending)
+    named = (path.with_name(f"{stem}-{n}{ending}") for n in numbers(2))
+    return str(next(one for one in named if not one.exists())) + "/" * name.endswith("/")
 
 
 def kept_in(options: RunOptions) -> str:

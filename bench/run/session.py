@@ -23,7 +23,7 @@ from bench.run.environment import RunContext, describe, place
 from bench.run.memory import Room
 from bench.run.noise import not_quiet, noted
 from bench.run.pace import PlannedRow, all_work, order, planned
-from bench.run.recorder import Recorder, closing, closing_sentences, kept_in, so_far
+from bench.run.recorder import Recorder, closing, closing_sentences, kept_in, repeated, so_far
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
@@ -153,7 +153,7 @@ class Session(RunSession):
         self._held: list[_HeldTable] = []
         brief = None
         if options.quiet:
-            brief = partial(closing_sentences, statistic=options.statistic, kept=options.keeps_rows)
+            brief = partial(closing_sentences, statistic=options.statistic, more=repeated(options))
         super().__init__(opened, options, None if group is None else group.screen, brief)
         self._entering = StartSync(world, transport, options)
         known = {
@@ -419,7 +419,7 @@ class Session(RunSession):
             return []  # only rank 0 prints it
         held = self._held_lines()
         options = self._options
-        return [*held, *closing(self._keeper.results, options.statistic, kept=options.keeps_rows)]
+        return [*held, *closing(self._keeper.results, options.statistic, more=repeated(options))]
 
     def _so_far(self) -> list[str]:
         if self._world.rank != 0 or not self._options.cycles:

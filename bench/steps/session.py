@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from bench.run.environment import RunContext, load
 from bench.run.pace import Pace
+from bench.run.recorder import repeated
 from bench.run.session import RunSession
 from bench.steps.compute import prompt_timers
 from bench.steps.job import StepJob, step_record, update
@@ -87,7 +88,7 @@ class _StepSession(RunSession):
             return []
         rows = self._keeper.results
         best = best_fusion(rows) if self._options.sweep == "fusion" else []
-        return [*closing_lines(rows), *best]
+        return [*closing_lines(rows, repeated(self._options)), *best]
 
     def _depart(self, choice: UpdateChoice, lost: int) -> None:
         """End this rank: MPI ranks were lost, and all further kinds of exchange need them.

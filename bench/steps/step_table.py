@@ -163,14 +163,17 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
     return lines
 
 
-def closing_lines(rows: Sequence[Measurement]) -> list[str]:
-    """The lines below all rows: what figures without a number mean, the fastest update, noise."""
+def closing_lines(rows: Sequence[Measurement], more: str = "") -> list[str]:
+    """The lines below all rows: what figures without a number mean, the fastest update, noise.
+
+    ``more``: see `too_disturbed`.
+    """
     from reports.analysis.answer import exchanges_alone  # slow to import
 
     known = [(row, one) for row in rows if (one := figures(row)) is not None]
     verdict = fastest(rows)
     texts = [
-        too_disturbed(rows),
+        too_disturbed(rows, more),
         f"answer: {verdict}" if verdict else "",
         lowest_loss(rows),
         exchanges_alone(rows),

@@ -153,19 +153,19 @@ def crossovers(ranges: Sequence[Stretch]) -> str:
     )
 
 
-def conclusions(rows: Sequence[Measurement]) -> list[str]:
+def conclusions(rows: Sequence[Measurement], more: str = "") -> list[str]:
     """One sentence for each group of rows: which algorithm was fastest, and by how much.
 
     Each starts with what distinguishes the group from the others. Then, for each rank count with
     both, the parameter server against the ring. If nothing can be compared: the best figure, or
     for several algorithms on one rank only the reason. If most rows were disturbed
-    (`too_disturbed`), this comes first.
+    (`too_disturbed`, with ``more``), this comes first.
     """
     from reports.analysis.cautions import too_disturbed  # not before the first row
 
     sentences = {what: sentence(ranges, brief=True) for what, ranges in answers(rows).items()}
     if not sentences:
-        single = [too_disturbed(rows), *(fastest_samples(rows) or [best_figure(rows)])]
+        single = [too_disturbed(rows, more), *(fastest_samples(rows) or [best_figure(rows)])]
         return list(filter(None, [reason] if (reason := alone(rows)) else single))
     parts = {what: what.split(", ") for what in sentences}
     shared = set.intersection(*map(set, parts.values()))
@@ -173,7 +173,7 @@ def conclusions(rows: Sequence[Measurement]) -> list[str]:
     lines = [
         ": ".join(filter(None, (", ".join(names[w]), words))) for w, words in sentences.items()
     ]
-    return list(filter(None, [too_disturbed(rows)])) + lines + server_and_ring(rows)
+    return list(filter(None, [too_disturbed(rows, more)])) + lines + server_and_ring(rows)
 
 
 def best_figure(rows: Sequence[Measurement]) -> str:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import TypeVar
 
+from busbar.arguments import command as command_words
 from busbar.counters import MUCH, SHORTEST_S, taken
 from busbar.units import agreeing, format_count, format_part, format_size, three_digits
 from reports.analysis.disturbance import is_disturbed, mostly_disturbed, tells_others
@@ -163,18 +164,19 @@ def _long_enough(rows: Sequence[Measurement]) -> str:
     return long_enough(sum(map(tells_others, rows)), len(rows))
 
 
-def too_disturbed(rows: Sequence[Measurement]) -> str:
+def too_disturbed(rows: Sequence[Measurement], more: str = "") -> str:
     """Why to repeat a run before its figures are used; empty if it is well.
 
     It is to be repeated if other programs used much of the cores during more than half of the rows,
     but not for training steps that differ by more than these programs can have changed
     (`is_fastest_told`). The command to do so follows a line break.
+    ``more``: words of it that no record has, such as ``--quiet``.
     """
     timed = [r for r in rows if r.time_s is not None]
     if not mostly_disturbed(timed) or is_fastest_told(timed):
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
-    command = _again(timed)
+    command = _again(timed, more)
     how = f":\n{command}" if command else _WAIT
     if command and _launches_tell(timed) and not _waited(timed):
         how += f"\nif they stay: --launches {LAUNCHES} instead, whose intervals cover them"
@@ -190,7 +192,7 @@ _TO_COMPARE = "compare algorithms"
 _WAIT = " (try --wait-quiet 10m)"
 
 
-def _again(timed: Sequence[Measurement]) -> str:
+def _again(timed: Sequence[Measurement], unrecorded: str) -> str:
     """The command that repeats a disturbed run once other programs have ended; see `command_of`.
 
     Where such a wait was in vain and algorithms are compared, in several launches, whose interval
@@ -200,7 +202,7 @@ def _again(timed: Sequence[Measurement]) -> str:
         command, more = command_of(timed, without=_ORDER), f" --launches {LAUNCHES}"
     else:
         command, more = command_of(timed, without=("--wait-quiet",)), " --wait-quiet 10m"
-    return command and command + more
+    return command and " ".join(filter(None, (command + more, unrecorded)))
 
 
 def _launches_tell(timed: Sequence[Measurement]) -> bool:
@@ -238,16 +240,16 @@ def command_of(rows: Sequence[Measurement], without: Sequence[str] = ()) -> str:
         name = "step" if first.step else _benchmark(first)
         ranks = ",".join(map(str, sorted({r.ranks for r in rows if r.ranks})))
         counted = {"--threads", "--learners"} & set(options.split())  # these say how many ranks
-        command = f"busbar {name} {'' if counted else f'--ranks {ranks} '}{options}"
+        command = f"{command_words(name)} {'' if counted else f'--ranks {ranks} '}{options}"
         return re.sub(rf" ({'|'.join(without)}) [^ ]+", "", command) if without else command
     if (step := first.step) is not None:
         updates = ",".join(dict.fromkeys(r.step.update for r in rows if r.step is not None))
         about = f"--model {step.model} --compute {step.compute} --update {updates}"
-        return f"busbar step --ranks {first.ranks} {about}"
+        return f"{command_words('step')} --ranks {first.ranks} {about}"
     mine = [r for r in rows if r.collective == first.collective]
     names = ",".join(dict.fromkeys(r.algorithm for r in mine))
     ranks = ",".join(map(str, sorted({r.ranks for r in mine if r.ranks})))
-    words = [f"busbar {_benchmark(first)}"]
+    words = [command_words(_benchmark(first))]
     words += [f"--ranks {ranks} -A {names}", *_sizes_of(mine)]
     types, ops, places = ({getattr(r, n) for r in mine} for n in ("dtype", "op", "placement"))
     if first.collective not in TESTS:

@@ -136,14 +136,21 @@ _KEY = "~: another may be as fast"
 
 
 def answer(
-    rows: Sequence[Measurement], width: int, launches: Sequence[Measurement] = ()
+    rows: Sequence[Measurement],
+    width: int,
+    launches: Sequence[Measurement] = (),
+    *,
+    more: str = "",
 ) -> list[str]:
     """The winners by ranges of sizes (`answers`) as lines of ``width``, more if names are longer.
 
-    If most rows were disturbed, the first line says so (`foreword`). ``launches``: see `winners`.
+    If most rows were disturbed, the first line says so (`foreword`, with ``more``). ``launches``:
+    see `winners`.
     """
     every, steps = answers(rows, launches), fastest_samples(rows)
-    lines = foreword(rows, width, launches) if every or steps or alone(rows) else []
+    lines = []
+    if every or steps or alone(rows):
+        lines = foreword(rows, width, launches, more=more)
     disturbed = bool(lines)  # which says already why much cannot be told
 
     def wrapped(texts: Iterable[str]) -> list[str]:
@@ -161,16 +168,20 @@ def answer(
 
 
 def foreword(
-    rows: Sequence[Measurement], width: int, launches: Sequence[Measurement] = ()
+    rows: Sequence[Measurement],
+    width: int,
+    launches: Sequence[Measurement] = (),
+    *,
+    more: str = "",
 ) -> list[str]:
     """Why there is no answer, or why the run is to be repeated first; mostly no lines.
 
     It begins an `answer`, and stands for one where nothing can be compared. ``launches``: see
-    `winners`.
+    `winners`. ``more``: see `too_disturbed`.
     """
     from reports.analysis.cautions import too_disturbed  # not before the first row
 
-    text = alone(rows) or too_disturbed(launches or rows)
+    text = alone(rows) or too_disturbed(launches or rows, more)
     return wrap_line(text, width, len(_GAP))
 
 
@@ -197,9 +208,9 @@ def best_lines(
     return lines or ["no answer: at no size were several algorithms measured"]
 
 
-def conclusion_lines(rows: Sequence[Measurement], width: int) -> list[str]:
+def conclusion_lines(rows: Sequence[Measurement], width: int, more: str = "") -> list[str]:
     """`conclusions` as lines, at most ``width`` wide unless names are longer."""
-    return [line for text in conclusions(rows) for line in wrap_line(text, width, len(_GAP))]
+    return [line for text in conclusions(rows, more) for line in wrap_line(text, width, len(_GAP))]
 
 
 def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
@@ -209,18 +220,19 @@ def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
     return wrap_line(disturbance(rows), width, len(_GAP))
 
 
-def caution_lines(rows: Sequence[Measurement], width: int, *, kept: bool = False) -> list[str]:
+def caution_lines(rows: Sequence[Measurement], width: int, *, more: str = "") -> list[str]:
     """What an answer rests on, as lines.
 
     These are `without_rows`, launches that are `far_off`, `disturbance_lines`, and whether the
-    answer is of one launch. ``kept``: see `one_launch`.
+    answer is of one launch. ``more``: the run's options that no record has; with ``--out``
+    the rows are ``kept``, see `one_launch`.
     """
     from reports.analysis.cautions import far_off  # not before the first row
 
     texts = [*without_rows(rows), far_off(rows)]
     lines = [line for text in texts for line in wrap_line(text, width, len(_GAP))]
     lines += disturbance_lines(rows, width)
-    return [*lines, *wrap_line(one_launch(rows, kept=kept), width, len(_GAP))]
+    return [*lines, *wrap_line(one_launch(rows, kept="--out" in more.split()), width, len(_GAP))]
 
 
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:

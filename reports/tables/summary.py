@@ -165,12 +165,12 @@ _MEANS = "above are means (--statistic); what > and ~ mark, and what follows, go
 
 
 def summary(
-    rows: Sequence[Measurement], statistic: str = "median", width: int = 80, *, kept: bool = False
+    rows: Sequence[Measurement], statistic: str = "median", width: int = 80, *, more: str = ""
 ) -> list[str]:
     """The closing lines for a run's rows, at most ``width`` characters wide if possible.
 
-    The tables of all placements, then the meaning of their marks, bytes, and the answers. ``kept``:
-    see `reports.analysis.answer.one_launch`.
+    The tables of all placements, then the meaning of their marks, bytes, and the answers. ``more``:
+    the run's options that no record has, for the command that repeats it (`caution_lines`).
     """
     room = width - len(_COMMENT)
     kinds = grouped(rows, lambda r: (r.collective, r.dtype, r.op, r.root))
@@ -186,11 +186,11 @@ def summary(
     lines += ["", *meanings] if meanings else []
     for mine in grouped(rows, lambda r: r.collective).values():
         lines += _volumes(mine)
-    text = answer(rows, room)
+    text = answer(rows, room, more=more)
     if text and statistic == "mean":
         text = [*wrap(_MEANS, room), *text]
-    text = text or foreword(rows, room)
-    text += caution_lines(rows, room, kept=kept)
+    text = text or foreword(rows, room, more=more)
+    text += caution_lines(rows, room, more=more)
     lines += ["", *text] if text else []
     return [f"{_COMMENT}{line}".rstrip() for line in lines]
 

@@ -458,14 +458,16 @@ def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
         ):
             assert "one launch:" not in "".join(report(other, "median"))
         of_several = "a comparison with another run needs several"
-        text = " ".join(" ".join(report(rows(), "median", kept=True)[-2:]).replace("#", "").split())
+        text = " ".join(
+            " ".join(report(rows(), "median", more="--out a.jsonl")[-2:]).replace("#", "").split()
+        )
         said = f"one launch: the next may lie outside these intervals, and {of_several};"
         assert said in text and text.endswith("--launches 7 covers both")
         for other in (rows(times=3), [row for row in rows() if row.algorithm == "ring"]):
-            last = report(other, "median", kept=True)[-1].removeprefix("# ")
+            last = report(other, "median", more="--out a.jsonl")[-1].removeprefix("# ")
             assert last == f"one launch: {of_several} (--launches 7)"
         for other in ([*rows(1), *rows(2)], [*rows(), *rows()], []):
-            assert of_several not in " ".join(report(other, "median", kept=True))
+            assert of_several not in " ".join(report(other, "median", more="--out a.jsonl"))
     shown = cli("show", saved(tmp_path / "one.jsonl", rows()))
     assert shown.err.count(told[0].removeprefix("# ")) == 1 and "--launches" not in shown.out
     several = saved(tmp_path / "two.jsonl", [*rows(1), *rows(2)])
@@ -488,6 +490,9 @@ def test_nothing_firm_follows_a_disturbed_run() -> None:
     assert "cannot tell from library" in said(every) and "~ring" in said(every)
     assert "cannot tell whether ps takes longer than ring" in said(every)
     assert not re.search(r"times as (?:fast|long)|\d[ x]+or more|\dx", said(every))
+    for report in (closing, closing_sentences):  # the options that no record has
+        lines = report(every, "median", more="-q --out x-2.jsonl")
+        assert sum(one.endswith(" --wait-quiet 10m -q --out x-2.jsonl") for one in lines) == 1
     assert MeasuredRows(every).best()[0].verdict == "cannot tell"
     two = [
         _result("ring", 2, 2048, _spread(2e-6), **known),
