@@ -293,7 +293,8 @@ _WIDTH = 79
 # Staleness below this is shown by value.
 _EXACT = 8
 _OVERLOADED = "a server that takes so long could not keep up with such learners"
-_GLUE, _UNIT = "\N{NO-BREAK SPACE}", re.compile(r"(?<=[0-9]) (?=[a-zA-Z%])")
+# A space before a unit, or before the share of a histogram's class.
+_GLUE, _UNIT = "\N{NO-BREAK SPACE}", re.compile(r"(?<=[0-9]) (?=[a-zA-Z%])|(?<=[0-9]:) (?=[0-9])")
 # The most gradients that are simulated, so that a report does not take too long.
 _MOST_GRADIENTS = 50_000
 # The same for each of the simulations that split a time by cause.
