@@ -68,8 +68,8 @@ def header(
     servers = {
         one.label: 0 if update(one.name).fused else options.servers for one in options.updates
     }
-    texts.append(roles(servers, nranks))
-    texts += _legend([name for name, count in servers.items() if count])
+    roles_of = roles(servers, nranks)
+    texts += [roles_of, *_legend([name for name, count in servers.items() if count], roles_of)]
     if any(choice.name.startswith("k-") for choice in options.updates):
         texts.append("k-…:K: the server changes the weights with K gradients (--update list)")
     kinds = {update(choice.name).fused for choice in options.updates}
@@ -82,14 +82,18 @@ def header(
     return [*lines, f"# {'update':<{_NAME}}{names}"]
 
 
-def _legend(servers: Sequence[str]) -> list[str]:
-    """What the columns are, a line each. ``servers``: the updates that have a server."""
+def _legend(servers: Sequence[str], roles_of: str) -> list[str]:
+    """What the columns are, a line each.
+
+    ``servers``: the updates that have a server. ``roles_of``: a line above, which may have ``eff.``
+    """
+    efficiency = "" if roles_of else "; eff.: speed-up over all ranks"
     updates = f"; of {', '.join(servers)} of an update of the weights" if servers else ""
     return [
         f"step: time of a training step{updates}",
         "exposed: the part of it that the exchange of gradients adds to computing",
         "hidden: the share of the exchange during which ranks compute",
-        "speed-up: samples/s over those of one rank that only computes; eff.: for each rank",
+        f"speed-up: samples/s over those of one rank that only computes{efficiency}",
         "ratio: step over predicted; below each figure: its 95 % interval",
     ]
 

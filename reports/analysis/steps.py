@@ -176,7 +176,8 @@ class _Behind(NamedTuple):
         text = f"{self.name} takes {format_digits(self.ratio.value)} times as long"
         if self.ends is None:
             return text
-        beside = f", allowing for {taken(self.others)}" if self.ends != self.ratio.ends else ""
+        load = f"other programs on up to {100 * self.others:.0f} % of all cores"
+        beside = f", allowing for {load}" if self.ends != self.ratio.ends else ""
         return f"{text} ({' to '.join(map(format_digits, self.ends))}{beside})"
 
     @property

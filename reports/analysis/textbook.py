@@ -328,6 +328,11 @@ def compare(
 
     measured, notes = _measured(rows)
     if rows and not measured:
+        if all(r.step is not None for r in rows):
+            raise ReportError(
+                "these are training steps, and the law here is of all-reduces; busbar reports show"
+                " and reports plot read steps"
+            )
         raise ReportError(
             "no all-reduce by ps, ring or sharded_ps in it; run busbar allreduce"
             " -A ps,ring,sharded_ps --ranks 2,4,8,16"
@@ -351,7 +356,7 @@ def compare(
                 times = _times(rows_at) if rows_at else (None, None, None)
                 cells.append(LawTiming(name, p, size, volume, counted, *times, time, *lines))
     growths = _growths(measured)
-    beside = disturbed([row for some in measured.values() for row in some])
+    beside = disturbed([row for some in measured.values() for row in some], "all")
     return LawComparison(tuple(cells), growths, _verdict(measured), tuple(notes), beside)
 
 

@@ -67,7 +67,8 @@ class ModelCommand(RunOptions, Command):
             print_table(terminal, shown)
         if comparison.verdict:
             print(fill(str(comparison.verdict), max(40, terminal.width)))
-        for line in dict.fromkeys((*comparison.notes, *notes())):
+        bare = [_UNPREDICTED] * (self.fit is None and bool(rows))
+        for line in dict.fromkeys((*comparison.notes, *bare, *notes())):
             note(line)
         if self.out is not None and form is not None:
             write_figure(self.out, picture(comparison, form))
@@ -136,6 +137,7 @@ def _growths(comparison: LawComparison, width: int, emulated: bool) -> list[Rend
     return [replace(shown, footnote=fill(legend, max(40, width)))]
 
 
+_UNPREDICTED = "no predicted times: --fit FILE gives the costs of links (busbar collectives fit)"
 _EXPONENT = (
     "P^e: the slope of log time, or of log bytes, over log P. 2N(P-1) grows faster than P where P"
     " is small: from 2 to 4 ranks P-1 grows 3 times, and log 3 / log 2 = 1.58."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from busbar.errors import ReportError
 from collectives.predict.fit import Fit, digest, dump_fit
@@ -13,10 +14,11 @@ from collectives.schedule.catalogue import draft
 from reports.analysis.predicted import predictions
 from reports.analysis.textbook import VOLUMES, compare
 from reports.readers.reading import read
-from reports.records.measurement import Placements
+from reports.records.measurement import Noise, Placements
+from reports.records.steps import Step
 from reports.tables.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, tables
 from tests.collectives.predict.predicting import seconds
-from tests.reports.runs import allreduce, cli, rows, saved
+from tests.reports.runs import allreduce, changed, cli, rows, saved
 
 LINK = LinkCosts.assumed(2e-6, 1e-10, "by hand", 5e-11)
 COSTS = Costs({"node": LINK}, 1e-6, 4, False, "mpi")
@@ -256,3 +258,19 @@ def test_a_run_without_ps_and_ring_is_refused() -> None:
     assert found
     with pytest.raises(ReportError, match="-A ps,ring,sharded_ps --ranks"):
         compare(found, [], [], _nothing)
+    steps = [replace(row, step=Step(update="ring")) for row in found]
+    with pytest.raises(ReportError, match=r"training steps.*busbar reports show and reports plot"):
+        compare(steps, [], [], _nothing)
+
+
+def test_missing_predictions_have_their_remedy(tmp_path: Path) -> None:
+    """Rule: where measured times stand without predicted ones the option that gives them is named;
+    a figure's load is that of all rows.
+    """  # noqa: D205
+    noisy = [changed(one, noise=Noise(others=(0.9,))) for one in _textbook()]
+    target = tmp_path / "model.svg"
+    done = cli("model", saved(tmp_path / "r.jsonl", noisy), "--out", target)
+    assert "no predicted times: --fit FILE" in done.err
+    rows_in_all = f"{len(noisy)} of all {len(noisy)} rows"
+    assert rows_in_all in " ".join(target.read_text(encoding="utf-8").split()), rows_in_all
+    assert "no predicted" not in cli("model", "-n", "2-4").err

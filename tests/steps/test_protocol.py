@@ -453,6 +453,9 @@ def test_a_missed_formula_always_has_a_reason() -> None:
     }
     text = " ".join(_reasons(Uncertain(0.024, 0.023, 0.025), facts, 0.02, "bytes"))
     assert "of computing alone: the greatest part of the difference is late " in text
+    none = {**facts, "split_s": {"computing": 0.02, "late": 0.001, "unexplained": 0.003}}
+    text = " ".join(_reasons(Uncertain(0.024, 0.023, 0.025), none, 0.02, "bytes"))
+    assert "the greatest part of the difference is not explained" in text
     less = {
         **facts,
         "split_s": {"computing": 0.02, "chance in the times drawn": -0.002, "late": 0.0},

@@ -247,6 +247,8 @@ def measured_costs(log: ServerLog, servers: int) -> tuple[ServiceTimes, RoundCos
 
 #: The parts of an update's time in which gradients and weights move between learners and server.
 RECEIVED, TRAVEL = "gradients received by the server", "weights on their way to the learners"
+#: The part of an update's time that no cost of the simulation explains.
+UNEXPLAINED = "unexplained"
 
 
 def attribute_time(
@@ -283,7 +285,7 @@ def attribute_time(
         if after == inf:
             break
         parts[name], before = after - before, after
-    return parts | {"unexplained": mean - before}
+    return parts | {UNEXPLAINED: mean - before}
 
 
 # Measured and expected times count as equal if their ratio differs from 1 by less than this.
@@ -293,7 +295,8 @@ _WIDTH = 79
 # Staleness below this is shown by value.
 _EXACT = 8
 _OVERLOADED = "a server that takes so long could not keep up with such learners"
-_GLUE, _UNIT = "\N{NO-BREAK SPACE}", re.compile(r"(?<=[0-9]) (?=[a-zA-Z%])")
+# A space before a unit, or before the share of a histogram's class.
+_GLUE, _UNIT = "\N{NO-BREAK SPACE}", re.compile(r"(?<=[0-9]) (?=[a-zA-Z%])|(?<=[0-9]:) (?=[0-9])")
 # The most gradients that are simulated, so that a report does not take too long.
 _MOST_GRADIENTS = 50_000
 # The same for each of the simulations that split a time by cause.
@@ -484,7 +487,7 @@ def _lines(
     if facts["drawn_s"]:
         ratios.append(f"the drawn times {mean / facts['drawn_s']:.3f}")
     if facts["with_server_s"]:
-        ratios.append(f"these and the server's {mean / facts['with_server_s']:.3f}")
+        ratios.append(f"these with the server's costs {mean / facts['with_server_s']:.3f}")
     total = sum(facts["staleness"].values())
     stale = sum(int(value) * n for value, n in facts["staleness"].items()) / total
     wait, queue = facts["queue_wait_s"], "not known over several hosts"
@@ -507,7 +510,8 @@ def _lines(
     everyone = protocol.cancels and protocol.needed == protocol.learners
     if everyone and facts["sync_over_async"]:
         lines.append(
-            f"by the formulas as long as {facts['sync_over_async']:.3g} asynchronous updates"
+            f"by the formulas an update takes as long as {facts['sync_over_async']:.3g}"
+            " asynchronous ones"
         )
     return lines
 
@@ -566,7 +570,8 @@ def _reasons(
         reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
     elif causes := [name for name in split if name != "computing"]:
         greatest = max(causes, key=lambda name: split[name] * (mean - computing))
-        reasons.append(f"the greatest part of the difference is {greatest}")
+        named = "not explained" if greatest == UNEXPLAINED else greatest
+        reasons.append(f"the greatest part of the difference is {named}")
     if interval is None:
         reasons.append(f"{2 * BLOCKS} updates are needed for an interval, so measure longer")
     elif interval[0] <= computing <= interval[1]:
@@ -583,7 +588,7 @@ def _sum_of_parts(mean: float, split: Mapping[str, float], *, few: bool) -> str:
     messages in one direction at a time, then have a part in the mean that is not explained.
     """
     parts = {name: part for name, part in split.items() if abs(part) > mean / 200}
-    rest = parts.pop("unexplained", 0.0)
+    rest = parts.pop(UNEXPLAINED, 0.0)
     causes = ", ".join(f"{name} {format_seconds(part)}" for name, part in parts.items())
     whole = f"{format_seconds(mean)} an update"
     if rest > 0:
