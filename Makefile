@@ -56,8 +56,7 @@ docs: $(VENV)/.mpi ## the pages made from the code: options, Python API, record
 
 site: $(VENV)/.test ## the documentation as pages with a search, in build/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/python -m mkdocs build --quiet --strict
-	@echo "pages: build/site/index.html; with the search, also without network:" \
-		"python3 -m http.server -d build/site, then http://localhost:8000"
+	@echo "open build/site/index.html"
 
 PYTHONS ?= $(PYTHON)
 wheel: ## sources and a wheel for each of PYTHONS, in dist

@@ -20,8 +20,12 @@ _FLAG = re.compile(r"(?<!\S)--?\w[\w-]*")
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Headings have the anchors that they have on GitHub, so that links lead to both."""
+    """Headings have the anchors that they have on GitHub, so that links lead to both.
+
+    There is no 404.html, which only a server would need, and whose links need the site's address.
+    """
     config.mdx_configs["toc"]["slugify"] = slugify(case="lower")
+    config.theme.static_templates.discard("404.html")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -27,6 +27,7 @@ from busbar.cli import main as busbar_main
 from busbar.commands import CommandTable
 from busbar.process import load
 from tests.conftest import Run
+from tests.reports.browser import LIMIT_S, chromium
 
 HOME = Path(__file__).parents[1]
 PAGES = [HOME / "README.md", HOME / "CONTRIBUTING.md", *sorted((HOME / "docs").glob("*.md"))]
@@ -314,7 +315,7 @@ def test_the_site_is_made_and_all_its_links_lead_somewhere(run: Run, tmp_path: P
 
     The notebook is one, with its outputs as a notebook shows them. MkDocs warns of a link whose
     page or anchor is not there. A browser does not break the name of an option that stands in a
-    sentence or a cell.
+    sentence or a cell. Nothing is loaded from elsewhere or from the root of a server.
     """
     done = run(sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site"))
     assert done.returncode == 0, done.stderr
@@ -322,6 +323,28 @@ def test_the_site_is_made_and_all_its_links_lead_somewhere(run: Run, tmp_path: P
         assert (tmp_path / "site" / f"{page.stem}.html").is_file()
     flags = (tmp_path / "site" / "nccl-tests.html").read_text(encoding="utf-8")
     assert '<code><span style="white-space: nowrap">--statistic</span> mean</code>' in flags
+    assert not (tmp_path / "site" / "404.html").exists()
+    index = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert not re.findall(r'(?:<script[^>]* src|<link[^>]* href)="(?:https?:/|)/[^"]*', index)
     notebook = (tmp_path / "site" / "notebook.html").read_text(encoding="utf-8")
     assert 'src="data:image/svg+xml' in notebook and "next takes (95 %)" in notebook
     assert 'href="notebook.html"' in (tmp_path / "site" / "python.html").read_text(encoding="utf-8")
+
+
+def test_the_site_opens_from_a_folder(run: Run, tmp_path: Path) -> None:
+    """Rule: on pages of file:// the search finds, and 1280 pixels show 100 columns of code."""
+    with chromium(tmp_path / "profile") as browser:
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        done = run(sys.executable, "-m", "mkdocs", "build", "-d", str(tmp_path / "site"))
+        assert done.returncode == 0, done.stderr
+        browser.get(f"{(tmp_path / 'site' / 'tutorial.html').as_uri()}?q=roofline")
+        found = "return [...document.querySelectorAll('.md-search-result__item')].length"
+        WebDriverWait(browser, LIMIT_S).until(lambda b: b.execute_script(found) > 3)
+        columns = """
+          const code = document.querySelector('.md-typeset pre code');
+          const text = code.appendChild(document.createElement('span'));
+          text.textContent = '0'.repeat(100);
+          const room = code.clientWidth - 2 * parseFloat(getComputedStyle(code).paddingLeft);
+          return 100 * room / text.getBoundingClientRect().width"""
+        assert browser.execute_script(columns) >= 100
