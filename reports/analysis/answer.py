@@ -408,7 +408,7 @@ def _by_the_bytes(
         port += ", if each rank had its own,"
     first, last = (ratio / _NEAR, ratio * _NEAR) if low is None or high is None else (low, high)
     agree = first <= by_port <= last and not either
-    law = f"{port} it should be {by_port:.3g} times{f' ({emulate})' * on_one_host}"
+    law = f"{port} it should take {by_port:.3g} times as long{f' ({emulate})' * on_one_host}"
     tells = any(r.oversubscribed for r in both) and (on_one_host or not agree)
     crowded = f"; {what_is_shared(both)[0]}" if tells else ""
     less = last < by_port and not either
