@@ -114,6 +114,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["pairwise"], "did you mean busbar alltoall -A pairwise?\n"),
     (["parameter_server"], "did you mean busbar allreduce -A ps?\n"),
     (["allreduce", "-A", "ring,hub"], "did you mean ps?"),
+    (["qualify", "--hosts", "a", "--transport", "tcp"], "invalid choice: 'tcp'"),
     (["reduce_scatter", "-A", "recursive_halving"], "did you mean halving?"),
     (["collectives", "cost", "butterfly"], "did you mean recursive_doubling?"),
     (["cluster", "law", "--budget", "3"], "not here: -n sets the iterations of each row"),

@@ -80,6 +80,8 @@ def _nodes(nodes: str) -> list[str]:
             timeout=_SLURM_S,
             check=True,
         )
+    except FileNotFoundError:
+        raise Unavailable("this Slurm job has no scontrol on its PATH; give --hosts") from None
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(
             f"scontrol show hostnames: {type(error).__name__}; give --hosts"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bench.launch.hostfile import from_file, from_words
 from bench.launch.launch import Interrupted, raise_file_limit
+from bench.options.options import transport_names
 from bench.qualify import hosts as hostlist
 from bench.qualify import text
 from bench.qualify.decide import decide
@@ -135,7 +136,9 @@ class QualifyCommand(Command):
         " alone, 1 in pairs)",
         parse=whole(1, "ranks", 1024),
     )
-    transport: str = option("--transport NAME  what moves the bytes, as for a benchmark", "auto")
+    transport: str = option(
+        "--transport  what moves the bytes, as for a benchmark", "auto", choices=transport_names
+    )
     bytes: int = option("--bytes N  vector of each measurement (default 1M)", 1 << 20, parse_size)
     repeats: int = option("--repeats N  rates per launch and measure", 5, whole(1, "rates", 1000))
     deadline: float = option(

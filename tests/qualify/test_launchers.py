@@ -11,7 +11,7 @@ import pytest
 from bench.launch.hostfile import MOST_HOSTS, from_file, from_words
 from bench.qualify.hosts import check_in_job, checked, from_environment, racks
 from bench.qualify.launchers import MOST_JOINED, MPIRUN, SRUN, SSH, Launcher, choose
-from busbar.errors import Unsupported
+from busbar.errors import Unavailable, Unsupported
 
 WORKER = ["python", "worker.py", "pairs"]
 
@@ -157,6 +157,9 @@ def test_hosts_of_another_slurm_job_are_refused(
     check_in_job(("n3",), {})
     scontrol.write_text("#!/bin/sh\nexit 1\n")
     check_in_job(("n3",), env)  # Slurm does not say what the job has
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    with pytest.raises(Unavailable, match="no scontrol on its PATH; give --hosts"):
+        from_environment(env)
 
 
 @pytest.mark.parametrize("kind", ["mpich", "open mpi", "srun"])
