@@ -1112,7 +1112,7 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     parts = [sides[0][:2], *sides[0][2:4], str(tmp_path / "base4.jsonl")]
     assert busbar.compare(parts, [sides[1]])[0].verdict == "slower"
     alone = " ".join(str(busbar.compare(sides[0][:1], sides[1][:1])).split())
-    assert "and compare with busbar.compare(" in alone and "--launches" not in alone
+    assert "compare with busbar.compare(" in alone and "--launches" not in alone
     assert re.search(r": busbar\.run\([^()]* launches=5\) NEW against BASE", alone), alone
     for nothing in (sides[1][:0], []):
         with pytest.raises(ReportError, match="NEW has no rows"):
