@@ -483,6 +483,13 @@ class Options(RunOptions):
         return tuple(sorted({parse_size(part) for part in self.size_list.split(",")}))
 
     @property
+    def ends(self) -> tuple[int, int]:
+        """The least and the greatest size asked for; a sweep may end below, as in nccl-tests."""
+        if self.size_list is None:
+            return parse_size(self.minbytes), parse_size(self.maxbytes)
+        return self.sizes[0], self.sizes[-1]
+
+    @property
     def warmup(self) -> int:
         """Warm-up iterations."""
         return 1 if self.warmup_iters is None else self.warmup_iters

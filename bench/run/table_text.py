@@ -151,8 +151,8 @@ def banner(
     return Banner(
         program=program,
         version=f"busbar version {busbar_version()} {library}",
-        minimum=min(options.sizes),
-        maximum=max(options.sizes),
+        minimum=options.ends[0],
+        maximum=options.ends[1],
         step=int(options.factor or 2) if options.step is None else options.step,
         factor=options.step is None,
         warmup=options.warmup,

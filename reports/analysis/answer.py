@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
@@ -159,13 +160,18 @@ def conclusions(rows: Sequence[Measurement], more: str = "") -> list[str]:
     Each starts with what distinguishes the group from the others. Then, for each rank count with
     both, the parameter server against the ring. If nothing can be compared: the best figure, or
     for several algorithms on one rank only the reason. If most rows were disturbed
-    (`too_disturbed`, with ``more``), this comes first.
+    (`too_disturbed`, with ``more``), this comes first, and where nothing can be told then, the
+    sentences have the medians.
     """
     from reports.analysis.cautions import too_disturbed  # not before the first row
 
-    sentences = {what: sentence(ranges, brief=True) for what, ranges in answers(rows).items()}
+    disturbed = too_disturbed(rows, more)
+    sentences = {
+        what: _medians(ranges) if disturbed and are_untold(ranges) else sentence(ranges, brief=True)
+        for what, ranges in answers(rows).items()
+    }
     if not sentences:
-        single = [too_disturbed(rows, more), *(fastest_samples(rows) or [best_figure(rows)])]
+        single = [disturbed, *(fastest_samples(rows) or [best_figure(rows)])]
         return list(filter(None, [reason] if (reason := alone(rows)) else single))
     parts = {what: what.split(", ") for what in sentences}
     shared = set.intersection(*map(set, parts.values()))
@@ -173,7 +179,32 @@ def conclusions(rows: Sequence[Measurement], more: str = "") -> list[str]:
     lines = [
         ": ".join(filter(None, (", ".join(names[w]), words))) for w, words in sentences.items()
     ]
-    return list(filter(None, [too_disturbed(rows, more)])) + lines + server_and_ring(rows)
+    law = server_and_ring(rows)
+    if disturbed:  # which says already why it cannot be told
+        law = [text for text in law if not text.startswith(CANNOT_TELL)]
+    return [*filter(None, [disturbed]), *lines, *law]
+
+
+def are_untold(ranges: Sequence[Stretch]) -> bool:
+    """True if no interval tells anything, which the table of the ranges then says of each."""
+    return not any(_telling(w) for one in ranges for w in one.won)
+
+
+def _medians(ranges: Sequence[Stretch]) -> str:
+    """The least medians and the next ones, as figures without a verdict, of the longest ranges."""
+    texts = []
+    longest = sorted(ranges, key=lambda one: -len(one.won))[:_NAMED]
+    for one in (one for one in ranges if one in longest):
+        text = f"{one.name} {format_size_range(*one.sizes)} {_figures(one.won)}"
+        following = [
+            dataclasses.replace(w, row=w.next_row) for w in one.won if w.next_row is not None
+        ]
+        if len(following) == len(one.won) and len({w.against for w in one.won}) == 1:
+            text += f" ({one.won[0].against} {_figures(following)})"
+        texts.append(text)
+    more = len(ranges) - len(longest)
+    texts += [f"{format_count(more, 'range')} more"] * (more > 0)
+    return f"medians alone: {'; '.join(texts)}"
 
 
 def best_figure(rows: Sequence[Measurement]) -> str:
@@ -236,7 +267,7 @@ def sentence(ranges: Sequence[Stretch], brief: bool = False) -> str:
     was, at = "was" if best.sure else "may be", format_size_range(*best.sizes)
     first = _ratio(best) or f"{best.name} {was} the fastest {at}"
     follows = _next(best.won) if brief and all(w.against != LIBRARY for w in best.won) else ""
-    if follows and all(w.library is not None for w in best.won):
+    if follows and not are_untold([best]) and all(w.library is not None for w in best.won):
         first += f"; next takes {follows}"
     return first + _elsewhere([one for one in ranges if one is not best])
 

@@ -557,6 +557,12 @@ _AVERAGE = re.compile(
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d{1,18})")
 # Further lines below a table that are quoted as notes.
 _TOLD = re.compile(r"^\s*# *(Bitwise mismatches\s*:\s*[1-9]\d{0,17}|error: .{1,200})")
+# What Busbar prints below a row that something disturbed (`bench.run.noise.disturbances`).
+_DISTURBED = re.compile(
+    r"^\s*# ((?:(?:out-of|in)-place: )?"
+    r"(?:(?:rank \d{1,7}|\d{1,7} ranks) waited for a core \(|rank \d{1,7}'s core at \d"
+    r"|(?:other programs took|steal) \d{1,3} %).{0,200})"
+)
 _HOST = re.compile(r"^([\w.-]+):\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL ")
 
 
@@ -692,6 +698,9 @@ class _Stream:
         stated = _TOLD.match(text)
         if stated:
             self.note(line.number, f"the log says: {' '.join(stated.group(1).split())}")
+        row, disturbed = self._above(), _DISTURBED.match(text)
+        if row and disturbed:
+            self.note(line.number, f"row of {row.size} B: {disturbed.group(1).strip()}")
         self._facts(text)
         return False
 

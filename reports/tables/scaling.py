@@ -19,6 +19,7 @@ from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
     alone,
     answers,
+    are_untold,
     cell,
     conclusions,
     counts,
@@ -162,7 +163,11 @@ def answer(
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
             lines += wrap_line(f"crossovers: {changes}", width, len(_GAP))
-        lines += wrapped([*([] if disturbed else unsure(ranges)), sentence(ranges)])
+        text = sentence(ranges)
+        if not text.startswith(CANNOT_TELL):
+            lines += wrapped([*([] if disturbed else unsure(ranges)), text])
+        elif not are_untold(ranges):  # else the table has said so
+            lines += wrapped([text])
     lines += wrapped(server_and_ring(rows, launches))
     return lines + [line for text in steps for line in wrap_line(text, width, len(_GAP))]
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.run.noise import disturbances
 from reports.exports.run_table import Banner, footer, header, row
 from reports.readers.names import ranks_from_rates
 from reports.readers.reading import parse
-from reports.records.measurement import Placements, Reading
+from reports.records.measurement import Noise, Placements, Reading
 from tests.reports.logs import BITWISE, DOCUMENT, INFO, OLD, OSU, RESULTS, result
 from tests.reports.runs import flat
 
@@ -202,6 +203,23 @@ def test_a_cut_list_of_devices_is_told(listed: int) -> None:
     found = parse(f"{devices}...\n{head}{line}")
     assert {row.ranks for row in found.rows} == {8}
     assert any(f"{listed} ranks are listed" in note.text for note in found.notes)
+
+
+def test_what_disturbed_a_printed_row_is_told() -> None:
+    """Rule: lines of Busbar below a row stay as notes, with the row; other comments are none."""
+    noise = Noise(others=(0.68,), steal=(0.04,), hz=(2.0e9, 3.1e9))
+    said = [
+        disturbances((0.69, 0.2), noise),
+        f"in-place: {disturbances((0.0, 0.76), None)}",
+        disturbances((), Noise(steal=(0.31,))),
+    ]
+    head = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+    row = "1073741824 268435456 float sum -1 3977.0 270.00 472.50 0 3977.0 270.00 472.50 0\n"
+    other = "# times may be disturbed: other programs took up to 68 % of all cores in 4 of 4 rows\n"
+    log = head + "".join(f"{row}# {text}\n" for text in said) + other
+    told = [n.text for n in parse(log).notes if n.text.startswith("row of ")]
+    assert told == [f"row of 1073741824 B: {text}" for text in said]
+    assert "other programs took 68 % of all cores" in told[0] and "waited for a core" in told[1]
 
 
 @pytest.mark.parametrize("differ", [0, 3])

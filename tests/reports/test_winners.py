@@ -281,7 +281,7 @@ def test_a_ratio_that_is_not_known_is_said_in_words(fast: float, text: str) -> N
     """Rule: an interval from below 1 to thousands is not shown; a lower end that is known is."""
     ring, tree = _result("ring", 2, 1024, (1e-5, 1.01e-5) * 20), (fast, 2e-2) * 20
     shown = "\n".join(answer(_rows(ring, _result("tree", 2, 1024, tree)), 1000))
-    assert re.search(rf"  ({text}) tree\n", shown), shown
+    assert re.search(rf"  ({text}) tree$", shown, re.M), shown
 
 
 def test_a_sentence_has_no_interval_that_says_nothing() -> None:
@@ -293,7 +293,40 @@ def test_a_sentence_has_no_interval_that_says_nothing() -> None:
     )
     for fast, text in cases:
         tree = _result("tree", 2, 1024, (fast, 2e-2) * 20)
-        assert re.fullmatch(text, answer(_rows(ring, tree), 1000)[-1])
+        assert re.fullmatch(text, conclusions(_rows(ring, tree))[-1])
+
+
+def test_what_cannot_be_told_is_said_once() -> None:
+    """Rule: one statement for each setting: the table's cell, or the sentence if it has intervals.
+
+    Neither a sentence nor the line on a tilde says it again.
+    """
+    ring = [_result("ring", 2, size, (1e-5, 1.01e-5) * 20) for size in (1024, 2048)]
+    wild, near = (_result("tree", 2, n, (t, 2e-2) * 20) for n, t in ((1024, 5e-6), (2048, 8e-6)))
+    said = "\n".join(answer(_rows(*ring, wild, near), 1000))
+    assert said.count("cannot tell") == 1 and "may be as fast" not in said
+    near = _result("tree", 2, 2048, (0.6e-5, 2e-5) * 20)
+    said = "\n".join(answer(_rows(*ring, wild, near), 1000))
+    assert "x tree at 2K" in said and said.count("cannot tell whether ring is faster than") == 1
+    assert said.count("cannot tell") == 1 and "may be as fast" not in said
+
+
+def test_the_sentences_of_a_disturbed_run_have_its_medians() -> None:
+    """Rule: where other programs let nothing be told, sentences have figures and no verdict."""
+    noise = Noise(others=(0.7,))
+    pair = (("ring", 1e-5), ("ps", 3e-5))
+    every = _rows(
+        *(_result(n, 2, 1 << k, _spread(t * k), noise=noise) for n, t in pair for k in (10, 20))
+    )
+    first, *more = conclusions(every)
+    assert first.startswith("too disturbed to compare algorithms: ")
+    assert len(more) == 1 and re.fullmatch(
+        r"medians alone: ring from 1K to 1M 1\d\d us, \d\.\d+ GB/s"
+        r" \(ps 3\d\d us, \d\.\d+ GB/s\)",
+        more[0],
+    ), more
+    few = [row for row in every if (row.algorithm, row.size) != ("ps", 1024)]
+    assert conclusions(few)[1].startswith("medians alone: ring at 1M ")
 
 
 def test_a_winner_that_may_be_none_has_its_figures() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from bench.options.options import Choice, parse, parse_choice
 from busbar.arguments import time_in
+from reports.readers.reading import parse as read_log
 from tests.conftest import in_process, on_threads, table_rows
 
 
@@ -196,3 +197,20 @@ def test_a_quiet_run_prints_its_closing_sentence_alone(tmp_path: Path) -> None:
     assert re.fullmatch(
         r"highest busbw \S+ GB/s: ring at [12]K\none launch: a comparison .*\n", alone
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        ("-b 8 -e 1M -f 8", "minBytes 8 maxBytes 1048576 step: 8(factor)"),
+        ("-b 1K -e 2500 -i 1K", "minBytes 1024 maxBytes 2500 step: 1024(bytes)"),
+        ("--sizes 4K,1K", "minBytes 1024 maxBytes 4096 "),
+    ],
+)
+def test_a_header_has_the_sizes_that_were_asked_for(words: str, ends: str) -> None:
+    """Rule: as in nccl-tests, also where the sweep ends below; readers count the same sizes."""
+    status, text = on_threads("allreduce", "--ranks 2 -A ring -n 1 -c 0 --placement out", words)[:2]
+    assert status == 0 and ends in text
+    sizes = [row.size for row in read_log(text).rows]
+    assert sizes == list(parse(words.split(), "allreduce").sizes)
+    assert not [note for note in read_log(text).notes if note.broken]
