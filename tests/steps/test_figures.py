@@ -228,6 +228,8 @@ def test_the_end_of_steps_says_what_their_figures_mean() -> None:
         and "overlap off" not in text
     )
     assert "hidden none" not in text
+    alone = " ".join(closing_lines([served]))
+    assert "hidden -: a push to a server follows its gradient" in alone
 
 
 _HOSTS: dict[str, Any] = {"ranks_per_node": [1, 1, 1, 1]}
