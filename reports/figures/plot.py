@@ -30,8 +30,13 @@ from busbar.canvas import (
 from busbar.errors import ReportError
 from busbar.files import encode_figure
 from busbar.units import format_seconds, format_size, is_open
-from reports.analysis.cautions import ABOVE_IN_SHORT, disturbed, share_of_limit, why_above
-from reports.analysis.disturbance import mostly_disturbed
+from reports.analysis.cautions import (
+    ABOVE_IN_SHORT,
+    disturbed,
+    share_of_limit,
+    too_disturbed,
+    why_above,
+)
 from reports.analysis.machine import MachinePart, shown
 from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked, oversubscription
@@ -457,7 +462,7 @@ def _title(words: Sequence[str], rows: Sequence[Measurement]) -> str:
 def doubtful(rows: Sequence[Measurement]) -> list[str]:
     """Why a figure's rows are to be doubted, in words for its title."""
     crowded = oversubscription(rows)
-    return [crowded] * bool(crowded) + ["too disturbed to compare"] * mostly_disturbed(rows)
+    return [crowded] * bool(crowded) + ["too disturbed to compare"] * bool(too_disturbed(rows))
 
 
 def _file(words: Sequence[str]) -> str:
