@@ -191,7 +191,8 @@ def closing_lines(rows: Sequence[Measurement], more: str = "") -> list[str]:
 
 
 def _without_numbers(known: Sequence[tuple[Measurement, StepFigures]]) -> Iterator[str]:
-    """What ``none`` and ``-`` mean in the rows that have them, with the rows' names."""
+    """What ``none`` and ``-`` mean in the rows that have them, with names if these are not all."""
+    every = [row for row, _ in known]
     steps = [(row, row.step) for row, _ in known if row.step is not None]
     if any(one.hidden is not None and one.hidden.value < 0 for _, one in known):
         yield (
@@ -200,25 +201,28 @@ def _without_numbers(known: Sequence[tuple[Measurement, StepFigures]]) -> Iterat
         )
     pushes = [row for row, step in steps if step.learners is not None]
     if pushes:
-        yield f"hidden - of {_names(pushes)}: a push to a server follows its gradient"
+        yield f"hidden -{_of(pushes, every)}: a push to a server follows its gradient"
     after = [row for row, step in steps if step.learners is None and not is_overlapped(step)]
     if after:
-        yield f"hidden - of {_names(after)}: --overlap off exchanges after the backward pass"
+        yield f"hidden -{_of(after, every)}: --overlap off exchanges after the backward pass"
     if any(step.compute == "none" for _, step in steps):
         yield "hidden, eff., speed-up -: nothing is computed; --compute gives steps a time"
     bare = [row for row, one in known if one.predicted is None]
     library = [row for row in bare if row.algorithm.startswith(LIBRARY)]
     if library:
-        yield f"predicted, ratio - of {_names(library)}: the library has no schedule to predict by"
+        of = _of(library, every)
+        yield f"predicted, ratio -{of}: the library has no schedule to predict by"
     if others := [row for row in bare if row not in library]:
         yield (
-            f"predicted, ratio - of {_names(others)}: --fit FILE or --topology MAP gives the costs"
+            f"predicted, ratio -{_of(others, every)}: --fit FILE or --topology MAP gives the costs"
             " of the links"
         )
 
 
-def _names(rows: Sequence[Measurement]) -> str:
-    return ", ".join(dict.fromkeys(row.algorithm for row in rows))
+def _of(rows: Sequence[Measurement], every: Sequence[Measurement]) -> str:
+    """The words `` of ring/ddp, ps/ddp`` for some of all rows; empty if they are all."""
+    names = dict.fromkeys(row.algorithm for row in rows)
+    return "" if len(rows) == len(every) else f" of {', '.join(names)}"
 
 
 def ports_law(rows: Sequence[Measurement]) -> str:

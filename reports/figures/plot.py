@@ -35,9 +35,9 @@ from reports.analysis.cautions import (
     ABOVE_LIMIT,
     disturbed,
     share_of_limit,
+    too_disturbed,
     why_above,
 )
-from reports.analysis.disturbance import mostly_disturbed
 from reports.analysis.machine import MachinePart, shown
 from reports.figures.series import QUIET, Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked, oversubscription
@@ -467,7 +467,7 @@ def _title(words: Sequence[str], rows: Sequence[Measurement]) -> str:
 def doubtful(rows: Sequence[Measurement]) -> list[str]:
     """Why a figure's rows are to be doubted, in words for its title."""
     crowded = oversubscription(rows)
-    return [crowded] * bool(crowded) + ["too disturbed to compare"] * mostly_disturbed(rows)
+    return [crowded] * bool(crowded) + ["too disturbed to compare"] * bool(too_disturbed(rows))
 
 
 def _file(words: Sequence[str]) -> str:

@@ -18,7 +18,6 @@ from reports.analysis.answer import (
     unsure,
 )
 from reports.analysis.cautions import too_disturbed, use_of
-from reports.analysis.disturbance import mostly_disturbed
 from reports.analysis.steps import fastest_samples
 from reports.analysis.winners import (
     Cells,
@@ -76,7 +75,7 @@ def lead(rows: Sequence[Measurement]) -> str:
 def doubt(rows: Sequence[Measurement]) -> str:
     """A paragraph that these rows cannot be compared, as HTML; mostly empty. `lead` says why."""
     why = f"Too disturbed to {use_of(rows)}; what to repeat stands at the top."
-    return f"<p><strong>{why}</strong></p>" if mostly_disturbed(rows) else ""
+    return f"<p><strong>{why}</strong></p>" if too_disturbed(rows) else ""
 
 
 def answer_part(rows: Sequence[Measurement]) -> str:

@@ -21,7 +21,7 @@ from reports.analysis.answer import exchanges_alone
 from reports.analysis.disturbance import widened
 from reports.analysis.steps import fastest, figures
 from reports.figures.steps import _stacked, bars
-from reports.page.answer_part import answer_part
+from reports.page.answer_part import answer_part, doubt
 from reports.page.steps_part import steps_part
 from reports.readers.codec import run_of, to_jsonl
 from reports.records.measurement import Measurement, Noise
@@ -228,6 +228,8 @@ def test_the_end_of_steps_says_what_their_figures_mean() -> None:
         and "overlap off" not in text
     )
     assert "hidden none" not in text
+    alone = " ".join(closing_lines([served]))
+    assert "hidden -: a push to a server follows its gradient" in alone
 
 
 _HOSTS: dict[str, Any] = {"ranks_per_node": [1, 1, 1, 1]}
@@ -402,6 +404,7 @@ def test_a_difference_beyond_the_disturbance_is_told(
     disturbed = [replace(row, others_share=max(0.21, row.others_share or 0.0)) for row in rows[:2]]
     ended = " ".join(closing_lines(disturbed))
     assert ("too disturbed" in ended) == fastest(disturbed).startswith("cannot tell"), ended
+    assert ("Too disturbed" in doubt(disturbed)) == ("too disturbed" in ended)
     assert "other programs took up to" in ended
 
 

@@ -337,18 +337,22 @@ def test_learners_that_differ_have_no_formula() -> None:
 )
 def test_a_port_of_known_rate_is_predicted(name: str, vectors: int, turns: bool) -> None:
     """Rule: the bytes of docs/parameter-servers.md through the port are part of the prediction:
-    after the computing where learners wait for each other, else at the same time.
+    after the computing where learners wait for each other, else the greater of both; a learner that
+    waits for weights has the time of its own two messages, too.
     """  # noqa: D205
-    port_s = port_seconds(update_protocol(name, 8), 1e6, 25e6)
-    assert port_s == pytest.approx(vectors * 1e6 / 25e6)
-    plain, ported = (
-        _said(ServiceTimes(), updates=400, name=name, port_s=s) for s in (None, port_s)
-    )
-    assert plain.predicted is not None and ported.predicted is not None
-    own = plain.predicted
-    assert ported.predicted == pytest.approx(own + port_s if turns else max(own, port_s))
-    assert ported.model == f"{plain.model}+port"
-    assert ported.lines[0].startswith("    predicted: computing") and "port" not in plain.lines[0]
+    for rate in (25e6, 2e9):
+        port_s = port_seconds(update_protocol(name, 8), 1e6, rate)
+        assert port_s == pytest.approx(vectors * 1e6 / rate)
+        plain, ported = (
+            _said(ServiceTimes(), updates=400, name=name, port_s=s) for s in (None, port_s)
+        )
+        assert plain.predicted is not None and ported.predicted is not None
+        own = plain.predicted
+        # Of 8/K updates each learner sends one gradient, and waits for weights.
+        together = max(own + 2 * port_s / 8, port_s)
+        assert ported.predicted == pytest.approx(own + port_s if turns else together)
+        assert ported.model == f"{plain.model}+port"
+        assert ported.lines[0].startswith("    predicted") and "port" not in plain.lines[0]
 
 
 def test_a_bound_is_no_prediction() -> None:

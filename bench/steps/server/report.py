@@ -84,6 +84,36 @@ def port_seconds(protocol: UpdateProtocol, nbytes: float, rate: float) -> float:
     return messages * nbytes / rate
 
 
+def with_port(protocol: UpdateProtocol, computing: float, port_s: float) -> float:
+    """The expected seconds of an update with the time of its bytes, for asynchronous ones at least.
+
+    ``computing``: without communication; ``port_s``: see `port_seconds`.
+    """
+    if _takes_turns(protocol):
+        return computing + port_s
+    return max(port_s, computing + _own_messages(protocol, port_s))
+
+
+def _own_messages(protocol: UpdateProtocol, port_s: float) -> float:
+    """Seconds of an update in which a learner sends its gradient and waits for weights, at least.
+
+    Both messages of a learner are those of one of its rounds, which has L/K updates.
+    """
+    return 2 * port_s / protocol.learners
+
+
+def _prediction(protocol: UpdateProtocol, computing: float, port_s: float) -> str:
+    """How `with_port` comes about, in words."""
+    port, own = f"the server's port {format_seconds(port_s)}", format_seconds(computing)
+    if _takes_turns(protocol):
+        return f"predicted: computing {own}, then {port}"
+    messages = format_seconds(_own_messages(protocol, port_s))
+    return (
+        f"predicted, at least: the greater of {port}, or computing {own} and a learner's own"
+        f" messages {messages}"
+    )
+
+
 def _takes_turns(protocol: UpdateProtocol) -> bool:
     """True if computing, gradients and weights of an update come one after the other."""
     return protocol.cancels or (protocol.needed == protocol.learners and not protocol.repeats)
@@ -452,18 +482,12 @@ def build_report(
         )  # fmt: skip
     predicted = computing
     if port_s is not None:
-        own = computing or 0.0
-        predicted = own + port_s if _takes_turns(protocol) else max(own, port_s)
+        predicted = with_port(protocol, computing or 0.0, port_s)
         model = f"{model}+port" if computing else "port"
     moved = _bytes_moved(first, hosts)
     texts = [*_lines(protocol, pace, facts, formula), *_reasons(pace, facts, computing, moved)]
     if port_s is not None and computing:
-        then = "then" if _takes_turns(protocol) else "at the same time"
-        texts.insert(
-            0,
-            f"predicted: computing {format_seconds(computing)}, {then} the server's port"
-            f" {format_seconds(port_s)}",
-        )
+        texts.insert(0, _prediction(protocol, computing, port_s))
     model, lines = model if predicted else "", [line for text in texts for line in _wrapped(text)]
     return ServerReport(means, len(times), predicted, model, facts, tuple(lines))
 
