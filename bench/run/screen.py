@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # Seconds between lines of progress without a bar, and before the first.
 _EVERY_S = 5.0
+# An estimate that is up to so many times the last one, and a second, is no news.
+_NEAR = 1.25
 #: A sweep that may take longer than this says so before it begins.
 LONG_S = 30.0
 #: What a note on a long sweep without ``--total`` says more.
@@ -44,7 +47,7 @@ class Screen:
         self._task: TaskID | None = None
         self._pace: Pace | None = None
         self._doing, self._done, self._of, self._told = "", -1, 0, 0.0
-        self._endless = False
+        self._endless, self._estimate = False, inf
 
     def lines(self, lines: Iterable[str]) -> None:
         """Print results on standard output, on rank 0."""
@@ -84,7 +87,7 @@ class Screen:
             self.note(f"busbar: {format_count(rows, 'row')} and placements, {most}")
         if pace.largest is not None:
             self.note(f"busbar: sizes above {format_bytes(pace.largest)} do not fit in memory")
-        self._pace, self._of, self._endless = pace, rows, endless
+        self._pace, self._of, self._endless, self._estimate = pace, rows, endless, inf
         if sys.stderr is not None and sys.stderr.isatty():
             self._bar(rows)
 
@@ -141,14 +144,26 @@ class Screen:
         return f"{max(0, self._done)}{of} done, {passed} passed{self._left(', ')}: {self._doing}"
 
     def _left(self, before: str) -> str:
-        """The estimated time that is left, after ``before``; empty if it is unknown."""
+        """The estimated time that is left, after ``before``; empty if it is unknown.
+
+        Where it is more than the last one, the text says why; if it is only a little more
+        (`_NEAR`), the last one stands.
+        """
         remaining = None if self._endless or self._pace is None else self._pace.remaining()
         if remaining is None:
             return ""
         assert self._pace is not None
-        if self._pace.is_late() and self._done + 1 >= self._of:
+        late, last, more = self._pace.is_late(), self._estimate, ""
+        if late and self._done + 1 >= self._of:
             return f"{before}the last row takes longer than expected"
-        return f"{before}about {format_duration(remaining)} left"
+        if remaining > last and late:
+            return f"{before}this row takes longer than expected"
+        if last < remaining <= last * _NEAR + 1:
+            remaining = last
+        elif remaining > last:
+            more = ", as rows take longer than before"
+        self._estimate = remaining
+        return f"{before}about {format_duration(remaining)} left{more}"
 
     def _draw(self) -> None:
         assert self._progress is not None and self._task is not None

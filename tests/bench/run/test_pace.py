@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import shlex
 import subprocess
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
+from math import inf
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -264,9 +267,30 @@ def test_a_pipe_gets_a_line_every_few_seconds() -> None:
     ]
     assert all("row 2" in line for line in said[2:4])
     assert not _shown([40.0], 10.0, rank=1)
+    # Within a row that is late an estimate would rise.
+    assert "this row takes longer than expected: row 2" in said[3]
     # An estimate for the last row would rise from 0.
     last = _shown([4.0, 3.0, 20.0], 20.0).splitlines()[-1]
     assert "left" not in last and "the last row takes longer than expected: row 2" in last
+
+
+def test_the_time_left_does_not_rise_without_a_reason() -> None:
+    """Rule: an estimate above the one printed before it says that rows take longer."""
+    risen = late = 0
+    for seed in range(20):
+        random, last = Random(seed), inf
+        steps = [random.uniform(0.5, 4.0) * (8 if random.random() < 0.2 else 1) for _ in range(12)]
+        for line in _shown(steps, 10.0).splitlines()[1:]:
+            if match := re.search(r"about (?:(\d+) min )?(\d+) s left(.*): row", line):
+                seconds = 60 * int(match[1] or 0) + int(match[2])
+                reason = match[3] == ", as rows take longer than before"
+                assert seconds <= last or reason, line
+                risen += reason
+                last = seconds
+            elif "row 0" not in line:  # before which nothing is known
+                assert "row takes longer than expected" in line
+                late += 1
+    assert risen and late
 
 
 def test_a_run_without_end_has_no_whole_and_no_rest() -> None:
