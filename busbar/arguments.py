@@ -63,9 +63,9 @@ def started() -> str:
         return f"{_typed(sys.argv[0])} "
     module = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
     room = module.partition(".")[0]
-    if room == "busbar":
-        return f"{_typed(sys.executable)} -m busbar "
-    return f"{_typed(sys.executable)} -m bench." if room in ROOMS else "busbar "
+    if room not in ("busbar", *ROOMS):
+        return "busbar "
+    return f"{_typed(sys.executable)} -m {'busbar ' if room == 'busbar' else 'bench.'}"
 
 
 def _typed(program: str) -> str:
