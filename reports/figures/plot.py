@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-#: With more lines than this the legend is placed below the axes.
-MOST_INSIDE = 8
 #: If iterations differ by more than this factor, their axis is logarithmic.
 _WIDE = 20
 
@@ -82,14 +80,11 @@ def _hollow(
         axes.plot([xs[n] for n in at], [ys[n] for n in at], **style)
 
 
-def _legend(axes: Axes, *more: str, below: bool = False) -> None:
-    """Draw the legend inside the axes, or below them if ``below`` or if there are many lines."""
+def _legend(axes: Axes, *more: str) -> None:
+    """Draw the legend below the axes, where it covers no line."""
     _, names = axes.get_legend_handles_labels()
-    title = fill("; ".join(more), 80 if below else 45) or None
+    title = fill("; ".join(more), 80) or None
     common: dict[str, Any] = {**LEGEND, "title_fontsize": 7, "title": title}
-    if len(names) <= MOST_INSIDE and not below:
-        axes.legend(**common)
-        return
     columns = 2 if max(map(len, names)) <= 45 else 1
     axes.legend(**common, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
 
@@ -224,10 +219,9 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
     sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     times_axis(axes)
     axes.set_ylabel("time")
-    # Lines run from corner to corner, so that a legend has no room inside.
     fit_note = _fit_note(axes, "dotted: fit alpha + size / rate, by ranges")
     notes = [*fit_note, *_exceeded(series), *_marks(series)]
-    _legend(axes, "bar: 95 % interval", *notes, below=True)
+    _legend(axes, "bar: 95 % interval", *notes)
     return True
 
 
@@ -273,7 +267,7 @@ def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(f"time of an iteration at {format_size(size)}")
     axes.set_ylabel("share of iterations")
-    _legend(axes, below=True)  # lines cross the whole area and leave no corner free
+    _legend(axes)
     return True
 
 
@@ -440,7 +434,7 @@ def _group(
     series = palette.series(rows)
     for kind, draw in FIGURES.items():
         # A legend below the axes needs height.
-        high = 4.6 + (0.15 * len(series) if len(series) > MOST_INSIDE - 1 else 0)
+        high = 4.9 + 0.15 * max(0, len(series) - 4)
         figure = canvas(6.4 * len(placements), high)
         panels = figure.subplots(1, len(placements), squeeze=False)[0]
         # Every panel gets all lines, so that styles are the same in all panels.

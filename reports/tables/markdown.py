@@ -57,6 +57,16 @@ def _cell(text: str) -> str:
     return " ".join(text.translate(_MARKS).split())
 
 
+def _paragraphs(text: str) -> list[str]:
+    """The lines of a text, each a paragraph; one below a line that ends with a colon is code."""
+    before, *others = text.split("\n")
+    parts = [_cell(before)]
+    for line in others:
+        parts.append(f"    {line}" if before.endswith(":") else _cell(line))
+        before = line
+    return [part for one in parts for part in (one, "")]
+
+
 def _table(columns: Sequence[tuple[str, str]], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a Markdown table with escaped cells. Heads are not escaped."""
     return render_markdown(columns, (list(map(_cell, cells)) for cells in rows))
@@ -75,7 +85,8 @@ def markdown(rows: Sequence[Measurement]) -> str:
     if left < 0:
         parts.append(f"{format_count(-left, 'row')} more.\n")
     best = [_answer(what, ranges) for what, ranges in answers(rows).items()]
-    best = [f"{_cell(why)}\n" for why in [too_disturbed(rows)] if why] + best
+    why = too_disturbed(rows)
+    best = [*(_paragraphs(why) if why else []), *best]
     notes = (*server_and_ring(rows), *fastest_samples(rows), *warnings_of(rows))
     warnings = [f"- {_cell(note)}" for note in notes]
     return (
@@ -147,7 +158,7 @@ def comparison_markdown(
     rest = [c for c in comparisons if c not in changed]
     lines = [f"**{counts_of(comparisons)}** (NEW against BASE)", ""]
     for text in filter(None, (tell(comparisons) for tell in (unjudged, remedy, order))):
-        lines += [_cell(text), ""]
+        lines += _paragraphs(text)
     lines += [f"- differs: {_cell(str(d))}" for d in differing]
     lines += [""] if differing else []
     if changed:
