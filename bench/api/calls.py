@@ -28,6 +28,7 @@ RENAMED: Mapping[str, str] = {"algorithm": "algorithms", "datatype": "dtype"}
 _FLAGS = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*(?:/--?[A-Za-z][\w-]*)*")
 # Command lines of other programs, and of ours, have options of their own.
 _COMMANDS = re.compile(r"((?:\S*python\S* -m )?\bpip (?:un)?install [^;]*|\b(?:mpirun|srun) [^;]*)")
+_MEANT = re.compile(r"(; did you mean )(\w+)")
 _PAGE = "docs/add-an-algorithm.md"
 # Errors about a value that do not name the option, by their beginning.
 _UNNAMED = (
@@ -57,6 +58,7 @@ def python_names(
     def change(text: str) -> str:
         kept = re.compile(f"({'|'.join(map(re.escape, _with_flags(values))) or '(?!)'})")
         text = between(kept, text, lambda part: in_python(part, parser, renamed))
+        text = _MEANT.sub(lambda match: match[1] + renamed.get(match[2], match[2]), text)
         keyword = next((name for begin, name in _UNNAMED if begin.match(text)), "")
         return f"{keyword}: {text}" if keyword else text
 

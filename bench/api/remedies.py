@@ -12,7 +12,7 @@ _CALLS = re.compile(rf"\bbusbar\s+([a-z]+)({_OPTIONS})")
 _COMMANDS = re.compile(r"(\b(?:busbar(?:\s|\.[a-z]+\()|mpirun\s|python3? )[^;\n]*)")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z]")
-_WITH_VALUE = re.compile(r"(?<![\w-])(--[a-z][\w-]*) ([a-z]+|[0-9][\w.]*)(?![\w.])")
+_WITH_VALUE = re.compile(r"(?<![\w-])(--[a-z][\w-]*) (N|[a-z]+|[0-9][\w.]*)(?![\w.])")
 # As `busbar.arguments.program` names commands in a process that is none of them.
 _MODULES = re.compile(r"\bpython -m (?:bench\.(?=[a-z])|(?=(?:topology|reports|collectives)\b))")
 
@@ -45,9 +45,10 @@ def _keyword(option: re.Match[str]) -> str:
     action = parser._option_string_actions.get(option[1])
     if action is None or action.nargs is not None:
         return option[0]
-    if not option[2][0].isdigit() and option[2] not in (action.choices or ()):
+    value = option[2]
+    if value != "N" and not value[0].isdigit() and value not in (action.choices or ()):
         return option[0]
-    return f"{in_python(option[1], parser)}={written(option[2])}"
+    return f"{in_python(option[1], parser)}={value if value == 'N' else written(value)}"
 
 
 def _call(command: re.Match[str]) -> str:

@@ -22,13 +22,25 @@ _UNITS = (
 )  # fmt: skip
 # The units of columns whose names have none.
 _UNIT = {
-    "size": "bytes", "algbw": "GB/s", "busbw": "GB/s", "change": "share of base",
+    "size": "bytes", "algbw": "GB/s", "busbw": "GB/s", "time_us": "us", "change": "share of base",
     "change_low": "share of base", "change_high": "share of base",
 }  # fmt: skip
 # The first and the last columns of a frame: pandas prints only three or four of each in 80
 # characters, so that time and busbw are on either side.
 _FIRST = ("algorithm", "size", "busbw", "base", "ranks", "collective", "algbw")
-_LAST = ("op", "placement", "wrong", "time_s", "next", "ratio", "new", "change", "best", "verdict")
+_LAST = (
+    "op",
+    "placement",
+    "wrong",
+    "time_s",
+    "time_us",
+    "next",
+    "ratio",
+    "new",
+    "change",
+    "best",
+    "verdict",
+)
 # The types of columns by the fields' annotations; a text or a truth is as pandas takes it.
 _TYPES = {"float": "float64", "float | None": "float64", "int": "int64", "int | None": "Int64"}
 
@@ -121,7 +133,8 @@ class ResultTable(Sequence[L], Generic[L]):
     def frame(self) -> DataFrame:
         """The lines as a pandas DataFrame with a column for each field. Raises MissingLibrary.
 
-        A rate in bytes per second stands in GB/s (10^9 bytes) as well. ``attrs["units"]`` maps
+        A rate in bytes per second stands in GB/s (10^9 bytes) as well, ``time_s`` in microseconds
+        as ``time_us``. ``attrs["units"]`` maps
         columns to units. The columns that are read first come first and last, where pandas prints
         them.
         """
@@ -150,13 +163,15 @@ def unit_of(column: str) -> str:
 
 
 def finished(table: DataFrame) -> DataFrame:
-    """A table with ``algbw`` and ``busbw`` in GB/s, and its units in ``attrs["units"]``.
+    """A table with algbw and busbw in GB/s, time_us, and its units in ``attrs["units"]``.
 
     The columns that are read first come first and last.
     """
     for name in ("algbw", "busbw"):
         if (exact := f"{name}_bytes_per_s") in table:
             table[name] = table[exact] / 1e9
+    if "time_s" in table:
+        table["time_us"] = table["time_s"] * 1e6
     first, last = ([name for name in names if name in table] for names in (_FIRST, _LAST))
     between = (name for name in table if name not in first + last)
     ordered: DataFrame = table[[*first, *between, *last]]

@@ -236,12 +236,11 @@ def _request(
         for name, one in options.items()
         if one is not None or name not in OptionKeywords.__annotations__
     }
-    named = {"algorithms": ("algorithm", algorithms), "dtype": ("datatype", dtype)}
-    for name, (of_command, value) in {**named, "sizes": ("sizes", sizes)}.items():
-        if value is not None:
-            if more.get(of_command) is not None:
-                raise Unsupported(f"{of}: {name} excludes {of_command}; give one of them")
-            more[of_command] = value
+    for of_command, name in RENAMED.items():
+        if of_command in options:
+            raise Unsupported(f"{of}: no option {of_command!r}; did you mean {name}?")
+    named = {"algorithm": algorithms, "datatype": dtype, "sizes": sizes}
+    more |= {name: value for name, value in named.items() if value is not None}
     if more.get("datatype") is not None:
         more["datatype"] = type_names(cast(DataTypes, more["datatype"]))
     chosen = [] if algorithms is None else listed(algorithms)

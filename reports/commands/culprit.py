@@ -121,7 +121,7 @@ class OutliersCommand(RunOptions, Command):
         margin = parse_share(self.margin)
         check_ranks(self.ranks)
         files = read_each(self.files, self.ranks)
-        print_notes(files.paths, files.readings, failed=broken_runs(files.readings))
+        print_notes(files.readings, failed=broken_runs(files.readings))
         paths, readings, errors = files.having_rows()
         unread = list(map(str, errors))  # of many hosts' logs each is one more finding
         result = outliers([one.rows for one in readings], margin)

@@ -90,7 +90,7 @@ def read_all(
     check_ranks(ranks)
     every = [read(path, ranks) for path in paths]
     readings = [*once(every[:base]), *once(every[base:])]
-    print_notes(paths, readings, quiet)
+    print_notes(readings, quiet)
     return readings
 
 
@@ -101,7 +101,6 @@ def check_ranks(ranks: int | None) -> None:
 
 
 def print_notes(
-    paths: Sequence[Path],
     readings: Sequence[Reading],
     quiet: bool = False,
     failed: Sequence[Note] = (),
@@ -112,11 +111,6 @@ def print_notes(
     """
     notes = [n for reading in readings for n in reading.notes if not (quiet and n.inferred)]
     notes = [one for one in notes if one not in failed]
-    notes += [
-        Note(str(path), 0, "does not say how many ranks there were; --ranks N gives busbw")
-        for path, reading in zip(paths, readings, strict=True)
-        if any(_lacks_ranks(row) for row in reading.rows)
-    ]
     texts = [
         str(first) + (f" (and {len(others)} more like it)" if others else "")
         for first, *others in grouped(notes, lambda one: _FIGURE.sub("", one.text)).values()
@@ -125,12 +119,6 @@ def print_notes(
         note(text)
     if len(texts) > _MOST_NOTES:
         note(f"{len(texts) - _MOST_NOTES} notes more")
-
-
-def _lacks_ranks(row: Measurement) -> bool:
-    """True if a row has no busbw because its number of ranks is unknown."""
-    rated = row.algbw_bytes_per_s is not None and row.busbw_bytes_per_s is None
-    return rated and row.ranks is None
 
 
 def note(text: str) -> None:

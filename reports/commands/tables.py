@@ -76,7 +76,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             note(str(one))
         if not files.readings:
             raise files.errors[-1]
-        print_notes(files.paths, files.readings, self.quiet, failed_runs(files.readings))
+        print_notes(files.readings, self.quiet, failed_runs(files.readings))
         for path in filter(is_qualified, files.paths):
             note(f"{path}: {its_verdicts(path)}")
         return files.having_rows()

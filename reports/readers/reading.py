@@ -193,9 +193,13 @@ def read(path: Path | str, ranks: int | None = None, collective: str = "") -> Re
         where = f" (line {first.line})" if first and first.line else ""
         why = f": {first.text}{where}{more}" if first else ""
         raise ReportError(f"{path}: no row of nccl-tests, OSU, IMB or Busbar could be read{why}")
-    if ranks is None and not collective:
+    if ranks is not None or collective:
+        rows = [_completed(row, ranks, collective) for row in reading.rows]
+        reading = Reading(rows, reading.notes)
+    if isinstance(reading.rows, Measurements) or not any(map(_lacks_ranks, reading.rows)):
         return reading
-    return Reading([_completed(row, ranks, collective) for row in reading.rows], reading.notes)
+    unknown = Note(str(path), 0, "does not say how many ranks there were; --ranks N gives busbw")
+    return Reading(reading.rows, [*reading.notes, unknown])
 
 
 def _file(path: Path) -> Reading:
@@ -438,6 +442,12 @@ def _completed(row: Measurement, ranks: int | None, collective: str) -> Measurem
     rates = (row.algbw_bytes_per_s, row.busbw_bytes_per_s)
     algbw, busbw = names.rates(row.collective, ranks, size, row.time_s, *rates)
     return replace(row, ranks=ranks, size=size, algbw_bytes_per_s=algbw, busbw_bytes_per_s=busbw)
+
+
+def _lacks_ranks(row: Measurement) -> bool:
+    """True if a row has no busbw because its number of ranks is unknown."""
+    rated = row.algbw_bytes_per_s is not None and row.busbw_bytes_per_s is None
+    return rated and row.ranks is None
 
 
 def load(path: Path | str, ranks: int | None = None) -> DataFrame:

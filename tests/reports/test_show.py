@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+import busbar
 from busbar.start import python
 from reports.readers.reading import parse
 from reports.records.measurement import Measurement
@@ -88,6 +89,8 @@ def test_a_log_without_its_ranks_asks_for_them(tmp_path: Path) -> None:
     assert "N/A" in said.out and "--ranks N gives busbw" in said.err
     said = cli("show", log, "--ranks", "4")
     assert "N/A" not in said.out and "--ranks" not in said.err
+    assert any("; ranks=N gives busbw" in one for one in busbar.load(log).notes)
+    assert not busbar.load(log, ranks=4).notes
 
 
 def test_several_files_begin_with_a_table_of_them(tmp_path: Path) -> None:
