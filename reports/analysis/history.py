@@ -140,6 +140,8 @@ def events(h: History) -> list[HistoryEvent]:
 
 
 GOOD = "good"
+# Verdicts on hosts that could be measured.
+_MEASURED = (GOOD, "slow")
 _Subject = tuple[str, tuple[str, ...]]
 
 
@@ -172,9 +174,15 @@ def _name(subject: _Subject) -> str:
 
 
 def _state(subject: _Subject, verdicts: dict[_Subject, HostVerdict], each: Qualified) -> str:
-    """The verdict on a subject. Links and uplinks without one are good if their hosts took part."""
+    """The verdict on a subject; empty if it was not measured.
+
+    A link or an uplink without a verdict is good if all its hosts took part and could be measured.
+    """
     verdict = verdicts.get(subject)
     if verdict is None:
-        return GOOD if set(subject[1]) <= set(each.hosts) and subject[0] != "host" else ""
+        if subject[0] == "host" or not set(subject[1]) <= set(each.hosts):
+            return ""
+        known = [verdicts.get(("host", (host,))) for host in subject[1]]
+        return GOOD if all(one is None or one.state in _MEASURED for one in known) else ""
     ratio = f" (x{verdict.ratio:.2f})" if verdict.ratio and verdict.state == "slow" else ""
     return verdict.state + ratio

@@ -35,7 +35,14 @@ from reports.commands.output import (
     rows_of,
     wanted,
 )
-from reports.readers.qualified import Qualified, in_order, is_qualified, read_verdicts
+from reports.readers.qualified import (
+    Qualified,
+    in_order,
+    is_campaign,
+    is_qualified,
+    its_verdicts,
+    read_verdicts,
+)
 from reports.records.metrics import named
 
 if TYPE_CHECKING:
@@ -127,6 +134,7 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
         selection = wanted(self)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         left, right = sides(self.files)
+        _refuse_some_campaigns([*left, *right])
         readings = read_all([*left, *right], self.ranks, len(left), quiet=self.quiet)
         base, new = (
             [row for one in side for row in one.rows]
@@ -349,10 +357,15 @@ class HistoryCommand(RuleOptions, GateOptions, NoiseOptions, RunOptions, Command
         from reports.statistics.change_points import FEWEST_RUNS, LEAST
         from reports.tables.comparison import history_csv, history_document
 
-        if all(map(is_qualified, self.files)):
+        if all(map(is_campaign, self.files)):
             if self.format != "table":
                 raise ReportError(f"--format {self.format} is not for folders of busbar qualify")
-            return _print_verdicts(in_order([read_verdicts(path) for path in self.files]))
+            ended = list(filter(is_qualified, self.files))
+            for path in self.files:
+                if path not in ended:
+                    note(f"{path}: left out: {its_verdicts(path)}")
+            return _print_verdicts(in_order(list(map(read_verdicts, ended))))
+        _refuse_some_campaigns(self.files)
         noise = parse_share(self.noise)
         fail = None if self.fail_slower is None else parse_share(self.fail_slower)
         readings = read_all(self.files, self.ranks)
@@ -391,6 +404,13 @@ class HistoryCommand(RuleOptions, GateOptions, NoiseOptions, RunOptions, Command
         return missed | _history_gate(changes, fail, latest, out)
 
 
+def _refuse_some_campaigns(paths: Sequence[Path]) -> None:
+    """Raise ReportError if some of the paths, but not all, are run directories of qualify."""
+    campaigns = list(filter(is_campaign, paths))
+    if campaigns and len(campaigns) < len(paths):
+        raise ReportError(f"{campaigns[0]}: {its_verdicts(campaigns[0])}; the other runs are none")
+
+
 def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
     """Print hosts, links and uplinks whose verdict changed. Returns 1 if any is not good now."""
     from rich.markup import escape
@@ -398,7 +418,7 @@ def _print_verdicts(campaigns: Sequence[Qualified]) -> int:
     from reports.analysis.history import GOOD, verdict_changes
 
     if len(campaigns) < 2:
-        raise ReportError("a history needs two runs at least")
+        raise ReportError("a history needs two runs at least that have ended")
     changed = verdict_changes(campaigns)
     shown = range(max(0, len(campaigns) - _CAMPAIGNS), len(campaigns))
     days = [campaigns[n].started.partition("+")[0].replace("T", " ") for n in shown]

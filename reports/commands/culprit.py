@@ -24,8 +24,9 @@ from reports.commands.output import (
     print_table,
     read_all,
 )
-from reports.readers.qualified import is_qualified, its_verdicts
+from reports.readers.qualified import is_campaign, its_verdicts
 from reports.readers.reading import read_each
+from reports.readers.text import log_files, record_files
 from reports.records.measurement import Measurement, grouped
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class CulpritCommand(RunOptions, Command):
         matrices = [pairs for path in self.matrix for pairs in read_pairs(path)]
         if not matrices and not any(r.per_rank_s for r in rows):
             remedy = _how_to_measure(rows)
-            for path in filter(is_qualified, self.files):
+            for path in filter(is_campaign, self.files):
                 remedy = f"{path}: {its_verdicts(path)}"
             raise ReportError(f"no times of single ranks: {remedy}")
         result = culprits(rows, matrices, margin)
@@ -120,7 +121,10 @@ class OutliersCommand(RunOptions, Command):
 
         margin = parse_share(self.margin)
         check_ranks(self.ranks)
-        files = read_each(self.files, self.ranks)
+        given = self.files
+        if len(given) == 1 and given[0].is_dir():  # a folder with a file of each host
+            given = tuple(record_files(given[0]) or log_files(given[0])) or given
+        files = read_each(given, self.ranks)
         print_notes(files.readings, failed=broken_runs(files.readings))
         paths, readings, errors = files.having_rows()
         unread = list(map(str, errors))  # of many hosts' logs each is one more finding
@@ -128,9 +132,7 @@ class OutliersCommand(RunOptions, Command):
         if not result.files:
             for reason in unread:
                 note(reason)
-            most = (
-                f"{format_count(len(self.files), 'file')}, of which {len(readings)} could be read"
-            )
+            most = f"{format_count(len(given), 'file')}, of which {len(readings)} could be read"
             raise ReportError(
                 f"cannot tell: no {FEWEST} files measured the same on the same devices ({most})"
             )

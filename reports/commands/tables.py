@@ -33,7 +33,7 @@ from reports.commands.output import (
     read_noting,
     wanted,
 )
-from reports.readers.qualified import is_qualified, its_verdicts
+from reports.readers.qualified import is_campaign, its_verdicts
 from reports.readers.reading import ReadFiles, read_each
 from reports.records.measurement import Measurement, Note, Reading
 
@@ -77,7 +77,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         if not files.readings:
             raise files.errors[-1]
         print_notes(files.readings, self.quiet, failed_runs(files.readings))
-        for path in filter(is_qualified, files.paths):
+        for path in filter(is_campaign, files.paths):
             note(f"{path}: {its_verdicts(path)}")
         return files.having_rows()
 

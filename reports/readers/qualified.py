@@ -14,6 +14,8 @@ from busbar.files import read
 
 #: The file of verdicts in a run directory, and the name and version of its format.
 FILE, FORMAT, VERSION = "verdicts.json", "busbar-qualify-verdicts", 1
+#: The file of a run directory that has every launch, from the beginning of the run on.
+LAUNCHES = "campaign.ndjson"
 _MOST_BYTES = 1 << 28
 
 
@@ -41,6 +43,11 @@ class Qualified(Struct, frozen=True):
     verdicts: tuple[HostVerdict, ...]
 
 
+def is_campaign(path: Path) -> bool:
+    """True if a folder is the run directory of a campaign, which may have been interrupted."""
+    return (path / LAUNCHES).is_file() or is_qualified(path)
+
+
 def is_qualified(path: Path) -> bool:
     """True if a folder is the run directory of a finished campaign."""
     return (path / FILE).is_file()
@@ -48,7 +55,10 @@ def is_qualified(path: Path) -> bool:
 
 def its_verdicts(path: Path) -> str:
     """What the run directory of a campaign is, and the command that prints its verdicts."""
-    return f"launches of busbar qualify; its verdicts: busbar qualify --resume {quote(str(path))}"
+    command = f"busbar qualify --resume {quote(str(path))}"
+    if is_qualified(path):
+        return f"launches of busbar qualify; its verdicts: {command}"
+    return f"a run of busbar qualify that did not end and has no verdicts; {command} goes on"
 
 
 def read_verdicts(path: Path) -> Qualified:

@@ -269,8 +269,10 @@ def _directory(path: Path, ranks: int | None, collective: str) -> Reading:
         if (path / qualified.FILE).is_file():
             raise ReportError(
                 f"{path}: no launch measured a rate; {qualified.FILE} has the reasons, and"
-                " campaign.ndjson every launch"
+                f" {qualified.LAUNCHES} every launch"
             )
+        if qualified.is_campaign(path):
+            raise ReportError(f"{path}: {qualified.its_verdicts(path)}")
         raise ReportError(
             f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet) and without logs"
             " (.log, .out, .txt, or these with .gz)"

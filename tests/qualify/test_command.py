@@ -756,6 +756,17 @@ def test_reports_read_the_launches_and_say_what_changed(
     assert re.search(r"n1 +good +slow \(x0\.60\)", shown)
     assert "n2" not in shown
     assert shown.splitlines()[-1] == "5 of 6 hosts are good; n1 is slow (x0.60)"
+    cut = Path("cut")
+    cut.mkdir()
+    (cut / FILE).write_bytes(Path("run", FILE).read_bytes())
+    assert busbar_main(["reports", "history", "run", "cut", "later"]) == FOUND
+    said = capsys.readouterr()
+    assert said.out == shown and "cut: left out" in said.err and "--resume cut goes on" in said.err
+    assert busbar_main(["reports", "show", "cut"]) == 2
+    assert "cut: a run of busbar qualify that did not end" in capsys.readouterr().err
+    for words in (["history", "run", "x.log"], ["compare", "run", "x.log"]):
+        assert busbar_main(["reports", *words]) == 2
+        assert "run: launches of busbar qualify" in capsys.readouterr().err
 
 
 def _alive(log: Path) -> list[int]:

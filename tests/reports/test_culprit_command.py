@@ -192,6 +192,7 @@ def test_a_log_that_deviates_from_its_like(tmp_path: Path) -> None:
     out = cli("outliers", *files, status=1).out
     first = out.splitlines()[0]
     assert re.search(r"n2\.jsonl \(n2\): slower than the others, \+(3|4)\d\..%", first), first
+    assert cli("outliers", tmp_path, status=1).out == out, "a folder stands for its files"
     assert "from 64K" in out and "below 64K" not in out and "1 of 8 files" in out
     document = json.loads(cli("outliers", *files, "--format", "json", status=1).out)
     assert len(document["deviations"]) == 2  # a placement each, and the largest size not again

@@ -16,7 +16,8 @@ from busbar.errors import ReportError
 from busbar.tables import draw_trend
 from busbar.units import format_p_value
 from reports.analysis.compare import differences
-from reports.analysis.history import events, history, in_order
+from reports.analysis.history import events, history, in_order, verdict_changes
+from reports.readers.qualified import HostVerdict, Qualified
 from reports.readers.reading import parse
 from reports.records.measurement import Placements
 from reports.statistics.change_points import alarms, cuts
@@ -62,6 +63,20 @@ def test_an_injected_step_is_found_where_it_is(kind: str) -> None:
         others += sum(map(bool, found[4:]))
         assert all(1.02 < f[0].ratio < 1.08 for f in found[:4] if len(f) == 1)
     assert hits >= 72 and exact >= 64 and others <= 3
+
+
+def test_a_link_of_a_host_that_could_not_be_measured_has_no_verdict() -> None:
+    """Rule: without a verdict a link is good only if the run could measure its hosts."""
+    runs = [
+        Qualified("", 1, "", ("a", "b"), "", tuple(HostVerdict(*one) for one in verdicts))
+        for verdicts in (
+            [("host", ("a",), "good"), ("host", ("b",), "unreachable")],
+            [("host", ("a",), "good"), ("host", ("b",), "good"), ("link", ("a", "b"), "slow")],
+            [("host", ("a",), "good"), ("host", ("b",), "slow")],
+        )
+    ]
+    changes = {one.subject: one.verdicts for one in verdict_changes(runs)}
+    assert changes == {"b": ("unreachable", "good", "slow"), "link a b": ("", "slow", "good")}
 
 
 def test_a_change_of_all_rows_is_found_in_a_short_history() -> None:
