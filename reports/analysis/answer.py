@@ -286,10 +286,10 @@ def sentence(ranges: Sequence[Stretch], brief: bool = False) -> str:
     if are_bare(won):
         return _bare(sorted(ranges, key=lambda one: -len(one.won)), "" if brief else " (~)")
     best = max(ranges, key=lambda one: len(one.won))
-    first = _bare([best]) if are_bare(best.won) else _ratio(best) or _was_fastest(best)
+    first, apart = _ratio(best)
     if brief and all(w.library is not None and w.against != LIBRARY for w in best.won):
-        first += _over_next(best.won)
-    return first + _elsewhere([one for one in ranges if one is not best])
+        first += _over_next(best.won, first.startswith(f"{best.name} was "))
+    return first + apart + _elsewhere([one for one in ranges if one is not best])
 
 
 def _was_fastest(one: Stretch) -> str:
@@ -302,13 +302,16 @@ def _was_fastest(one: Stretch) -> str:
     return f"{one.name} was the fastest {_where(sure)}, and may be {_where(others)}"
 
 
-def _over_next(won: Sequence[Winner]) -> str:
-    """A clause on how an algorithm compares with the next ones; empty if nothing is told of it."""
+def _over_next(won: Sequence[Winner], is_first: bool) -> str:
+    """A clause on how an algorithm compares with the next ones; empty if nothing is told of it.
+
+    ``is_first``: the clause before says how many times as fast the algorithm was as the library.
+    """
     told = [w for w in won if _telling(w) is not None]
     if not told:
         return ""
     ends = [end for w in told for end in _telling(w) or ()]
-    if min(ends) <= 1:
+    if min(ends) <= 1 or not is_first:
         return f"; next takes {_next(won)}"
     part = "" if len(told) == len(won) else f" {_where(told)}"
     return f", and {_times(ends)} times as fast as {_names(told)}{part}"
@@ -347,12 +350,15 @@ def _why_bare(won: Sequence[Winner]) -> str:
     return "too few iterations for an interval" if few else "the rows have no intervals"
 
 
-def _ratio(best: Stretch) -> str:
+def _ratio(best: Stretch) -> tuple[str, str]:
     """How many times as fast as the library, or as the next algorithm, an algorithm was, in words.
 
-    Sizes at which it may be no faster are told from those at which it surely is faster. Empty if no
-    single other algorithm was measured at all of these sizes.
+    Sizes at which it may be no faster are told from those at which it surely is faster, in clauses
+    of their own, the second text. Without a ratio if no single other algorithm was measured at all
+    of these sizes.
     """
+    if are_bare(best.won):
+        return _bare([best]), ""
     at, apart = format_size_range(*best.sizes), ""
     if all(w.library is not None for w in best.won):
         other = LIBRARY
@@ -361,7 +367,7 @@ def _ratio(best: Stretch) -> str:
         other = best.won[0].against
         ratios = [(w, w.margin, w.low, w.high) for w in best.won if w.against == other]
     if len(ratios) < len(best.won):
-        return ""
+        return _was_fastest(best), ""
     faster = [one for one in ratios if one[2] is not None and one[2] > 1]
     if faster and len(faster) < len(ratios):
         others = [one for one in ratios if one[2] is None or one[2] <= 1]
@@ -374,19 +380,20 @@ def _ratio(best: Stretch) -> str:
     middles = [middle for _, middle, _, _ in ratios if middle is not None]
     lows, highs = _ends(ratios)
     if len(lows) < len(ratios):  # of some sizes no interval is known
-        return f"{best.name} may be no faster than {other} {at}"
+        return f"{best.name} may be no faster than {other} {at}", ""
     times, within = _factor(geometric_mean(middles)), _interval(min(lows), max(highs))
     if _tells_nothing(min(lows), max(highs)):
-        return f"{CANNOT_TELL} whether {best.name} is faster than {other} {at}"
+        return f"{CANNOT_TELL} whether {best.name} is faster than {other} {at}", ""
     if min(lows) <= 1:
         return (
             f"{best.name} may be no faster than {other} {at}:"
-            f" {times} times as fast, but the interval is {within}"
+            f" {times} times as fast, but the interval is {within}",
+            "",
         )
     if any(map(_is_wide, lows, highs)):  # so the middle says little
         least = f"at least {_factor(min(lows))} times"
-        return f"{best.name} was {least} as fast as {other} {at} (95 %){apart}"
-    return f"{best.name} was {times} times as fast as {other} {at} ({within}){apart}"
+        return f"{best.name} was {least} as fast as {other} {at} (95 %)", apart
+    return f"{best.name} was {times} times as fast as {other} {at} ({within})", apart
 
 
 def _undecided(some: Sequence[_Ratio]) -> str:

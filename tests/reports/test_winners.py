@@ -32,10 +32,11 @@ from reports.analysis.disturbance import mostly_disturbed, tells_others
 from reports.analysis.launches import over_launches
 from reports.analysis.winners import decided, stretches, winners
 from reports.page.answer_part import answer_part, lead
+from reports.readers.reading import foreign_name
 from reports.records.measurement import Measurement, Noise, Placements, Record, is_emulated
 from reports.records.steps import Step
 from reports.tables.markdown import markdown
-from reports.tables.scaling import answer, caution_lines, scaling, winners_map
+from reports.tables.scaling import answer, caution_lines, conclusion_lines, scaling, winners_map
 from tests.reports.runs import allreduce, changed, cli, flat, rows, saved, timed
 
 
@@ -949,6 +950,8 @@ def test_a_range_has_the_figures_of_its_algorithm(
 ) -> None:
     """Rule: a range's figures are its algorithm's at each of its sizes, whichever is the fastest.
 
+    Its sentences by themselves are recognised as Busbar's.
+
     The fastest joins another's range only where an interval says that both may be as fast, and no
     sentence doubts a size that is marked as certain. The conclusion names every size.
     """
@@ -989,6 +992,8 @@ def test_a_range_has_the_figures_of_its_algorithm(
     for name, sizes in re.findall(r"(?:the fastest was|,) (\w+) at ((?:\d+M(?:, )?)+)", said):
         assert {certain[int(size) << 20] for size in re.findall(r"(\d+)M", sizes)} == {name}, said
     (conclusion, *_) = conclusions(found)
+    for text in ("\n".join(conclusion_lines(found, 40)), f"# {conclusion}", said):
+        assert "Busbar's summary" in foreign_name(text), text
     ends = [tuple(map(int, pair)) for pair in re.findall(r"from (\d+)M to (\d+)M", conclusion)]
     single = {int(size) for size in re.findall(r"(\d+)M", conclusion)}
     for size in (size >> 20 for size, _ in cells):
