@@ -49,8 +49,9 @@ _TYPES = {"float": "float64", "float | None": "float64", "int": "int64", "int | 
 class BestAlgorithm:
     """The fastest algorithm at one size, from `MeasuredRows.best`.
 
-    ``verdict``: ``fastest``; ``may be no faster`` if the interval of ``ratio`` reaches 1 or is not
-    known; ``cannot tell`` if it is too wide to say anything; ``alone`` without a competitor.
+    ``verdict``: ``fastest``; ``may be no faster`` if the interval of ``ratio`` reaches 1; ``cannot
+    tell`` if it is too wide to say anything; ``no interval`` if there is none; ``alone`` without a
+    competitor.
     ``ratio``: time of the second, ``next``, over the fastest one's; ``ratio_low``, ``ratio_high``:
     its 95 % interval. ``library_ratio``: time of the library over the fastest one's, with
     ``library_ratio_low`` and ``library_ratio_high``; None if the library is the fastest, or was not

@@ -183,7 +183,10 @@ def _launches_take(wanted: Sequence[Options]) -> tuple[float, str]:
     number = len(first.launch_counts) * first.launches
     seconds += number * waits(first)
     crowded = not first.on_hosts and max(first.launch_counts) > len(cores())
-    return seconds, f"{format_count(number, 'launch')}, {at_most(seconds, crowded=crowded)}"
+    what = [format_count(len(first.launch_counts), "rank count")] * bool(first.rank_counts)
+    each = " each" * bool(first.rank_counts)
+    what += [f"{format_count(first.launches, 'launch')}{each}"] * (first.launches > 1)
+    return seconds, ", ".join((*what, at_most(seconds, crowded=crowded)))
 
 
 def _either(ranks: int, threads: int, *, given: bool) -> str:

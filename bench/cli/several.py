@@ -10,7 +10,7 @@ from pathlib import Path
 from shutil import copyfile
 
 from bench.launch.launch import folder_for_rows, run_of_its_own
-from bench.options.launching import LaunchTurn, turns
+from bench.options.launching import turns
 from bench.options.options import RunOptions
 from bench.run.recorder import kept_in, repeated
 from bench.run.screen import Screen
@@ -34,6 +34,7 @@ from reports.tables.show import texts
 
 #: Errors that end all launches: nothing can be started, or standard output is closed.
 _FINAL = (MISSING, CLOSED)
+_NOT_KEPT = "; raw times are not kept (--out FILE.jsonl keeps them)"
 
 
 def several(
@@ -69,7 +70,11 @@ def several(
         planned = turns(counts, options.launches, options.seed)
         share = [] if options.total is None else [f"--total={options.total / len(planned)}"]
         for at, (ranks, one) in enumerate(planned, 1):
-            _tell(ranks, at, len(planned), one)
+            place = f"rank count {at} of {len(planned)}"
+            if one:
+                place = f"launch {one.number} of {one.of}, rows in the order of seed {one.seed}"
+            is_kept = at > 1 or bool(options.out)
+            print_note(f"{format_count(ranks, 'rank')}, {place}{'' if is_kept else _NOT_KEPT}")
             more = ["--out", str(rows), "--after", str(rows), *share, *(one.words if one else ())]
             # Rows of repeated launches are combined and shown below.
             stdout = subprocess.DEVNULL if one or quiet or not details else None
@@ -83,16 +88,11 @@ def several(
                 print_note(kept.removeprefix("; "))
             if stdout is not None:
                 name = signal.Signals(ended.interrupted).name
-                whole = f"# launches measured in full: {at - 1} of {len(planned)}"
+                what = "launches" if options.launches > 1 else "rank counts"
+                whole = f"# {what} measured in full: {at - 1} of {len(planned)}"
                 lines = [f"{EARLY} {BY_SIGNAL} {name}", whole, *lines]
         Screen(0).lines(lines)
     return worst
-
-
-def _tell(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:
-    what = format_count(ranks, "rank")
-    drawn = f", rows in the order of seed {one.seed}" if one else ""
-    print_note(f"{what}, launch {at} of {of}{drawn}")
 
 
 def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> list[str]:

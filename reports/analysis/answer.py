@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import inf
 from operator import attrgetter
 from statistics import geometric_mean, median
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -38,7 +38,7 @@ from reports.records.measurement import LIBRARY, Measurement, grouped, launch_of
 from reports.records.metrics import metric_of
 from reports.records.table import KEYS
 
-Verdict = Literal["fastest", "may be no faster", "cannot tell", "alone"]
+Verdict = Literal["fastest", "may be no faster", "cannot tell", "no interval", "alone"]
 _Ratio = tuple[Winner, float | None, float | None, float | None]
 """A winner, how many times as fast it is as another, and the ratio's interval."""
 _ALONE = (
@@ -50,6 +50,7 @@ _NAMED = 3  # sizes, or algorithms, that a line names one by one
 _SMALL = 0.1
 _WIDE = 16.0  # ratio of ends: see `_is_wide`
 HEADS = ("sizes", "algorithm", "first, last", "next takes (95 %)", "library takes")
+_BARE: Final = "no interval"
 
 
 def answers(
@@ -117,17 +118,31 @@ def without_rows(rows: Sequence[Measurement]) -> list[str]:
 
 
 def stretch_table(ranges: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
-    """A table (heads, lines) with one line per range of sizes. Empty columns are left out."""
-    lines = [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in ranges]
-    shown = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
+    """A table (heads, lines) with one line per range of sizes. Empty columns are left out.
+
+    Ratios without an interval are marked so, in the head if no range has one.
+    """
     heads = list(HEADS)
+    if bare := all(are_bare(s.won) for s in ranges):
+        heads[3] = f"next takes ({_BARE})"
+    following = [f"{_next(s.won)}{f', {_BARE}' * (are_bare(s.won) and not bare)}" for s in ranges]
+    lines = [
+        (_sizes(s), _name(s), _figures(s.won), after, _library(s.won))
+        for s, after in zip(ranges, following, strict=True)
+    ]
+    shown = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
     if all(len(s.won) == 1 for s in ranges):
         heads[2] = "figure"
     return [heads[n] for n in shown], [[line[n] for n in shown] for line in lines]
 
 
 def unsure(ranges: Sequence[Stretch]) -> list[str]:
-    """What the tilde before a name means: which other algorithm may be as fast, at which sizes."""
+    """What the tilde before a name means: which other algorithm may be as fast, at which sizes.
+
+    Nothing if no size has an interval: the `sentence` says so then.
+    """
+    if are_bare([w for one in ranges for w in one.won]):
+        return []
     doubtful: dict[tuple[str, str], list[Winner]] = {}
     for one in ranges:
         for w in one.won:
@@ -183,6 +198,11 @@ def conclusions(rows: Sequence[Measurement], more: str = "") -> list[str]:
     if disturbed:  # which says already why it cannot be told
         law = [text for text in law if not text.startswith(CANNOT_TELL)]
     return [*filter(None, [disturbed]), *lines, *law]
+
+
+def are_bare(won: Sequence[Winner]) -> bool:
+    """True if there are ratios, and none has an interval, as those of a printed table."""
+    return all(w.low is None for w in won) and any(w.margin is not None for w in won)
 
 
 def are_untold(ranges: Sequence[Stretch]) -> bool:
@@ -263,21 +283,82 @@ def sentence(ranges: Sequence[Stretch], brief: bool = False) -> str:
     if len(names) == 2 and all(w.low is not None and _telling(w) is None for w in won):
         one, other = names
         return f"{CANNOT_TELL} whether {one} is faster than {other} {_where(won)}"
+    if are_bare(won):
+        return _bare(sorted(ranges, key=lambda one: -len(one.won)), "" if brief else " (~)")
     best = max(ranges, key=lambda one: len(one.won))
-    was, at = "was" if best.sure else "may be", format_size_range(*best.sizes)
-    first = _ratio(best) or f"{best.name} {was} the fastest {at}"
-    follows = _next(best.won) if brief and all(w.against != LIBRARY for w in best.won) else ""
-    if follows and not are_untold([best]) and all(w.library is not None for w in best.won):
-        first += f"; next takes {follows}"
-    return first + _elsewhere([one for one in ranges if one is not best])
+    first, apart = _ratio(best)
+    if brief and all(w.library is not None and w.against != LIBRARY for w in best.won):
+        first += _over_next(best.won, first.startswith(f"{best.name} was "))
+    return first + apart + _elsewhere([one for one in ranges if one is not best])
 
 
-def _ratio(best: Stretch) -> str:
+def _was_fastest(one: Stretch) -> str:
+    """At which sizes an algorithm was the fastest, and at which it may be, in words."""
+    sure, others = ([w for w in one.won if w.sure is is_sure] for is_sure in (True, False))
+    if not sure or not others:
+        return (
+            f"{one.name} {'was' if sure else 'may be'} the fastest {format_size_range(*one.sizes)}"
+        )
+    return f"{one.name} was the fastest {_where(sure)}, and may be {_where(others)}"
+
+
+def _over_next(won: Sequence[Winner], is_first: bool) -> str:
+    """A clause on how an algorithm compares with the next ones; empty if nothing is told of it.
+
+    ``is_first``: the clause before says how many times as fast the algorithm was as the library.
+    """
+    told = [w for w in won if _telling(w) is not None]
+    if not told:
+        return ""
+    ends = [end for w in told for end in _telling(w) or ()]
+    if min(ends) <= 1 or not is_first:
+        return f"; next takes {_next(won)}"
+    part = "" if len(told) == len(won) else f" {_where(told)}"
+    return f", and {_times(ends)} times as fast as {_names(told)}{part}"
+
+
+def _bare(ranges: Sequence[Stretch], mark: str = "") -> str:
+    """What figures without an interval show, a clause for each of the first ranges, and the reason.
+
+    ``mark``: behind the reason, which is the meaning of the tilde where a table has one.
+    """
+    clauses = []
+    for one in ranges[:_NAMED]:
+        at = format_size_range(*one.sizes)
+        if len(one.won) > _NAMED:
+            at = f"at all {len(one.won)} sizes {at}"
+        names = {w.against for w in one.won}
+        ratios = [w.library for w in one.won]
+        other, known = LIBRARY, [ratio for ratio in ratios if ratio is not None]
+        if len(known) < len(ratios):
+            other, known = max(names), [w.margin for w in one.won if w.margin is not None]
+        if other != LIBRARY and len(names) > 1:
+            clauses.append(f"{one.name} took the least time {at}")
+        else:
+            clauses.append(f"{other} took {_times(known)} times as long as {one.name} {at}")
+    won = [w for one in ranges for w in one.won]
+    others = sorted((w for one in ranges[_NAMED:] for w in one.won), key=lambda w: w.row.size or 0)
+    if others:
+        fastest = " or ".join(sorted({one.name for one in ranges[_NAMED:]}))
+        clauses.append(f"{fastest} took the least time {_where(others)}")
+    return f"{'; '.join(clauses)}; {_why_bare(won)}, so chance is not excluded{mark}"
+
+
+def _why_bare(won: Sequence[Winner]) -> str:
+    """Why ratios have no interval: a printed row has one figure, or there were few iterations."""
+    few = any(w.row.times_s for w in won)
+    return "too few iterations for an interval" if few else "the rows have no intervals"
+
+
+def _ratio(best: Stretch) -> tuple[str, str]:
     """How many times as fast as the library, or as the next algorithm, an algorithm was, in words.
 
-    Sizes at which it may be no faster are told from those at which it surely is faster. Empty if no
-    single other algorithm was measured at all of these sizes.
+    Sizes at which it may be no faster are told from those at which it surely is faster, in clauses
+    of their own, the second text. Without a ratio if no single other algorithm was measured at all
+    of these sizes.
     """
+    if are_bare(best.won):
+        return _bare([best]), ""
     at, apart = format_size_range(*best.sizes), ""
     if all(w.library is not None for w in best.won):
         other = LIBRARY
@@ -286,7 +367,7 @@ def _ratio(best: Stretch) -> str:
         other = best.won[0].against
         ratios = [(w, w.margin, w.low, w.high) for w in best.won if w.against == other]
     if len(ratios) < len(best.won):
-        return ""
+        return _was_fastest(best), ""
     faster = [one for one in ratios if one[2] is not None and one[2] > 1]
     if faster and len(faster) < len(ratios):
         others = [one for one in ratios if one[2] is None or one[2] <= 1]
@@ -299,25 +380,26 @@ def _ratio(best: Stretch) -> str:
     middles = [middle for _, middle, _, _ in ratios if middle is not None]
     lows, highs = _ends(ratios)
     if len(lows) < len(ratios):  # of some sizes no interval is known
-        return f"{best.name} may be no faster than {other} {at}"
+        return f"{best.name} may be no faster than {other} {at}", ""
     times, within = _factor(geometric_mean(middles)), _interval(min(lows), max(highs))
     if _tells_nothing(min(lows), max(highs)):
-        return f"{CANNOT_TELL} whether {best.name} is faster than {other} {at}"
+        return f"{CANNOT_TELL} whether {best.name} is faster than {other} {at}", ""
     if min(lows) <= 1:
         return (
             f"{best.name} may be no faster than {other} {at}:"
-            f" {times} times as fast, but the interval is {within}"
+            f" {times} times as fast, but the interval is {within}",
+            "",
         )
     if any(map(_is_wide, lows, highs)):  # so the middle says little
         least = f"at least {_factor(min(lows))} times"
-        return f"{best.name} was {least} as fast as {other} {at} (95 %){apart}"
-    return f"{best.name} was {times} times as fast as {other} {at} ({within}){apart}"
+        return f"{best.name} was {least} as fast as {other} {at} (95 %)", apart
+    return f"{best.name} was {times} times as fast as {other} {at} ({within})", apart
 
 
 def _undecided(some: Sequence[_Ratio]) -> str:
     """Clauses on the sizes at which an algorithm is not surely faster, with the reason."""
     clauses = []
-    for why, mine in grouped(some, lambda one: _doubt(*one[2:])).items():
+    for why, mine in grouped(some, lambda one: _doubt(one[0], *one[2:])).items():
         where = _where([winner for winner, *_ in mine])
         lows, highs = _ends(mine)
         within = f" ({_interval(min(lows), max(highs))})" if lows else ""
@@ -331,10 +413,10 @@ def _ends(ratios: Sequence[_Ratio]) -> tuple[list[float], list[float]]:
     return [low for low, _ in ends], [high for _, high in ends]
 
 
-def _doubt(low: float | None, high: float | None) -> str:
+def _doubt(winner: Winner, low: float | None, high: float | None) -> str:
     """Why an interval of a ratio does not show that an algorithm is faster."""
     if low is None or high is None:
-        return f"{CANNOT_TELL} {{where}}: too few iterations for an interval"
+        return f"{CANNOT_TELL} {{where}}: {_why_bare([winner])}"
     if (low, high) == UNKNOWN:
         return f"{CANNOT_TELL} {{where}}: other programs took cores"
     if _tells_nothing(low, high):
@@ -510,16 +592,23 @@ def _next(won: Sequence[Winner]) -> str:
     """Time of the next over the winner's, with the names of those that come next.
 
     Sizes without an interval, or whose interval tells nothing, are left out, and the text says so.
+    If no size has an interval, these are the ratios of the figures.
     """
     known = [w for w in won if w.margin is not None]
     told = [w for w in known if _telling(w) is not None]
-    names = {w.against for w in told or known}
-    name = " or ".join(sorted(names)) if len(names) <= _NAMED else f"one of {len(names)}"
+    if are_bare(won):
+        return f"{_span([w.margin for w in known if w.margin is not None])} {_names(known)}"
     if known and not told:
-        return f"{CANNOT_TELL} from {name}"
+        return f"{CANNOT_TELL} from {_names(known)}"
     every = [end for w in told for end in _telling(w) or ()]
     part = "" if len(told) == len(known) else f" {_where(told)}"
-    return f"{_span(every)} {name}{part}" if told else ""
+    return f"{_span(every)} {_names(told)}{part}" if told else ""
+
+
+def _names(won: Sequence[Winner]) -> str:
+    """The names of those that come next, or their number."""
+    names = {w.against for w in won}
+    return " or ".join(sorted(names)) if len(names) <= _NAMED else f"one of {len(names)}"
 
 
 def _telling(winner: Winner) -> tuple[float, float] | None:
@@ -557,8 +646,16 @@ def _library(won: Sequence[Winner]) -> str:
 def _span(values: Sequence[float]) -> str:
     low, high = _factor(min(values)), _factor(max(values))
     if is_open(min(values), max(values)):
-        return f"{low}x or more"
+        return f"at least {low}x"
     return f"{low}x" if low == high else f"{low}-{high}x"
+
+
+def _times(values: Sequence[float]) -> str:
+    """The least and the greatest of some ratios, as words before ``times``."""
+    low, high = _factor(min(values)), _factor(max(values))
+    if is_open(min(values), max(values)):
+        return f"at least {low}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _interval(low: float, high: float) -> str:
@@ -587,6 +684,8 @@ def verdict(winner: Winner) -> Verdict:
     """How sure a winner is, in the words of `sentence`; ``alone`` without a competitor."""
     if winner.margin is None:
         return "alone"
+    if are_bare([winner]):
+        return _BARE
     if winner.low is not None and winner.high is not None:
         if _tells_nothing(winner.low, winner.high):
             return "cannot tell"
@@ -599,10 +698,12 @@ def cell(name: str, winner: Winner) -> tuple[str, str]:
     """Algorithm and figures for a map of winners, such as (``ring``, ``9.1 1.2``).
 
     ``name``: the algorithm to use (`decided`). The figures are its busbw or time, and how many
-    times as long the next algorithm takes.
+    times as long the next algorithm takes, in parentheses without an interval (`map_head`).
     """
     if winner.margin is None:
         margin = "alone"
+    elif are_bare([winner]):
+        margin = f"({_factor(winner.margin)})"
     else:
         ends = _telling(winner)
         margin = CANNOT_TELL if ends is None else _span(ends).replace("x", "")
@@ -613,6 +714,12 @@ def _factor(value: float) -> str:
     if value < 0.1:
         return f"{value:.2g}"
     return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def map_head(cells: Cells) -> str:
+    """The meaning of the ratios in a map of winners (`cell`)."""
+    bare = any(are_bare([w]) for w in cells.values())
+    return f"how many times as long the next takes (95 %{f'; in parentheses: {_BARE}' * bare})"
 
 
 def counts(cells: Cells) -> list[int]:

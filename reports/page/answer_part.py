@@ -12,6 +12,7 @@ from reports.analysis.answer import (
     conclusions,
     counts,
     crossovers,
+    map_head,
     sentence,
     server_and_ring,
     stretch_table,
@@ -152,6 +153,6 @@ def _map(thing: str, cells: Cells, places: Mapping[str, Look]) -> str:
                 *("" if one is None else _won(*one, places) for one in won),
             ]
         )
-    caption = f"The fastest of {thing}, by size and ranks, and what the next takes (95 %)"
+    caption = f"The fastest of {thing}, by size and ranks, and {map_head(cells)}"
     caption += f"; {', '.join(map(str, crowded))} ranks share cores" if crowded else ""
     return grid(caption, ["size", *(format_count(n, "rank") for n in ranks)], lines)

@@ -120,6 +120,20 @@ _UNREAD: tuple[tuple[str, str], ...] = (
     (r'"traceEvents"\s*:', "a trace's of PyTorch, Chrome or Nsight"),
     (r"\bNCCL INFO .*\bComm/|(?m:^# .*\bMSCCL\+\+)|\bmscclpp", "MSCCL++'s"),
 )  # fmt: skip
+# Lines of what Busbar prints below a run's rows: tables of all algorithms, the answer's title, and
+# the beginnings of its sentences (`reports.analysis.answer`), which may be wrapped.
+_SUMMARY = "|".join(
+    (
+        OVER_LAUNCHES,
+        r"; \(x\): against library",
+        r"(?m:^(?:# )?the fastest of .*, (?:by|at each) )",
+        r"(?m:^(?:# )?(?:[^:\n]+: )?(?:"
+        r"cannot tell whether|medians alone:|too disturbed to (?:compare|rely)|no answer: with one"
+        r"|(?:highest|least) \w+ [\d.]+ \S+: \S+ at \d|times may be disturbed: other programs"
+        r"|\S+ (?:was|may be) (?:the fastest|(?:at least )?[\d.]+ times as fast|no faster than)"
+        r"|\S+ took (?:the least time|(?:at least )?[\d.]+ (?:to [\d.]+ )?times as long))\b)",
+    )
+)
 _READ_INSTEAD = "which is recognised and not read"
 
 
@@ -138,8 +152,9 @@ def foreign_texts() -> tuple[tuple[str, str], ...]:
             f"this is an execution plan of MSCCL++, which {program('collectives')} verify reads",
         ),
         (
-            OVER_LAUNCHES,
-            "this is a table over launches, without their times: take the file of --out",
+            _SUMMARY,
+            "this is Busbar's summary, without rows: read the file of --out, or rerun with --out"
+            " FILE",
         ),
         *unread,
         (r"\bNCCL INFO ", "NCCL's own lines (NCCL_DEBUG), and no row of a benchmark among them"),

@@ -24,6 +24,7 @@ from reports.analysis.answer import (
     conclusions,
     counts,
     crossovers,
+    map_head,
     one_launch,
     sentence,
     server_and_ring,
@@ -276,9 +277,7 @@ def winners_map(rows: Sequence[Measurement], width: int) -> list[list[str]]:
     return [
         [
             *wrap_line(f"the fastest of {thing}, by size and ranks", width, 0),
-            *wrap_line(
-                f"{_figure(cells)}, and how many times as long the next takes (95 %)", width, 0
-            ),
+            *wrap_line(f"{_figure(cells)}, and {map_head(cells)}", width, 0),
             *wrap_line(_KEY + _shared(crowded), width, 0),
             *_drawn(cells, {n: format_count(n, "rank") for n in counts(cells)}, width),
         ]

@@ -11,7 +11,9 @@ from busbar.errors import ReportError
 from reports.analysis.launches import over_launches
 from reports.readers import reading
 from reports.readers.reading import parse, read
+from reports.tables.scaling import conclusion_lines
 from reports.tables.show import texts
+from reports.tables.summary import summary
 from tests.command import reports_main as main
 from tests.reports.runs import noisy, rows
 
@@ -229,7 +231,9 @@ def test_why_there_is_no_row(tmp_path: Path) -> None:
         ("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n", "a map of a machine"),
         ('<system version="1"></system>', "a map of a machine"),
         ('<algo name="x" nchunksperloop="2"></algo>', "an MSCCL schedule"),
-        (shown, "a table over launches"),
+        (shown, "Busbar's summary"),
+        ("\n".join(summary(measured)), "Busbar's summary"),
+        ("\n".join(conclusion_lines(measured, 80)), "Busbar's summary"),
     ):
         file.write_text(text)
         with pytest.raises(ReportError) as error:

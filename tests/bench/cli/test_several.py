@@ -48,7 +48,8 @@ def test_all_rows_are_in_every_file_and_a_map_ends_it(run: Run, tmp_path: Path) 
     for name in names:
         kept = _counts(tmp_path / name)  # a folder has a file a launch, in the order of their names
         assert (sorted(kept) == sorted(expected)) if name == "run/" else (kept == expected), name
-    assert "2 ranks, launch 1 of 2" in done.stderr and "3 ranks, launch 2 of 2" in done.stderr
+    assert "2 ranks, rank count 1 of 2" in done.stderr
+    assert "3 ranks, rank count 2 of 2" in done.stderr and "not kept" not in done.stderr
     closing = done.stdout[done.stdout.rindex("# the fastest of allreduce") :]
     # On a busy machine further lines say what disturbed the run.
     table = closing.partition("# times may be disturbed")[0].splitlines()
@@ -234,6 +235,7 @@ def test_threads_are_launched_several_times(run: Run) -> None:
     done = run(sys.executable, "-m", "bench.gather", "--transport", "inproc", *argv, *row)
     assert done.returncode == 0, done.stderr
     assert "2 ranks, launch 2 of 2" in done.stderr
+    assert done.stderr.count("raw times are not kept (--out FILE.jsonl keeps them)") == 1
 
 
 def test_what_all_leaves_out_is_told() -> None:
