@@ -344,7 +344,9 @@ def test_a_quiet_comparison_is_the_line_with_the_verdict(runs: Path) -> None:
     assert short.out.splitlines()[1].startswith("FAILED")
 
 
-def test_the_verdict_names_the_largest_change(tmp_path: Path) -> None:
+def test_the_verdict_names_the_largest_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rule: the verdict names the slowest slower row and the fastest faster one, with their change.
 
     It also says that the sides were not launched in turns. Lines have 80 columns at most.
@@ -364,6 +366,7 @@ def test_the_verdict_names_the_largest_change(tmp_path: Path) -> None:
         return files
 
     base, new = side(1, dict.fromkeys(factors, 1.0)), side(2, factors)
+    monkeypatch.setenv("COLUMNS", "80")
     out = cli("compare", *base, "--", *new, "-q").out
     assert " ".join(out.split()) == (
         "NEW against BASE: 1 faster (allreduce ring 16K out -50.0%), 2 slower (most: allreduce ring"
