@@ -407,7 +407,7 @@ def test_a_quiet_step_prints_its_answer_alone(tmp_path: Path) -> None:
     assert status == 0 and " done, " not in err
     rows = with_steps(path, read(path).rows)
     assert out.splitlines() == closing_sentences(rows, "median", more=f"--out {path}")
-    assert re.search("takes (less|the least) time", out) and "exposed" not in out and "#" not in out
+    assert " takes " in out and "exposed" not in out and "#" not in out
     status, out, _ = called(steps, *words, "--overwrite", "--json", "--quiet")
     assert status == 0 and out.count('"algorithm"') == 2
 
