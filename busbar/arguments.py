@@ -443,6 +443,8 @@ class Parser(argparse.ArgumentParser):
         at = self._words.index(left[0]) if left[0] in self._words else 0
         flag, value = self._words[at - 2 : at] if at > 1 else ("", "")
         action = self._option_string_actions.get(flag)
+        if apart := self._sizes_apart():
+            return apart
         listed = isinstance(action, JoinLists) or (action and "," in (action.metavar or ""))
         words = any(word.startswith("-") for word in left) or (sweep and not _SIZE.fullmatch(value))
         numbers = [one[:1].isdigit() for one in (value, *left)]  # of one kind, as ranks are
@@ -456,6 +458,16 @@ class Parser(argparse.ArgumentParser):
         if names and len(left) == 1 and "model" in known:
             return f"--model {left[0]}"
         return sweep
+
+    def _sizes_apart(self) -> str:
+        """``-b 64K`` for ``-b 64 K``, of all words that belong to no option; else empty."""
+        whole = list[str]()
+        for flag, number, unit in zip(self._words, self._words[1:], self._words[2:], strict=False):
+            action = self._option_string_actions.get(flag)
+            takes = action is not None and "SIZE" in (action.metavar or "")
+            if takes and unit in self._left and _SIZE.fullmatch(number + unit):
+                whole.append(f"{flag} {number}{unit}")
+        return " ".join(whole) if len(whole) == len(self._left) else ""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if speaks():

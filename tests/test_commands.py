@@ -131,6 +131,8 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["allreduce", "-A", "ring", "ps", "tree"], "did you mean -A ring,ps,tree?"),
     (["allreduce", "-A", "ring,", "ps"], "did you mean -A ring,ps?"),
     (["allreduce", "ring", "ps"], "did you mean -A ring,ps?"),
+    (["allreduce", "-b", "64", "K"], "did you mean -b 64K?"),
+    (["allreduce", "-b", "64", "KiB", "-e", "1", "M"], "did you mean -b 64KiB -e 1M?"),
     (["allreduce", "64K"], "did you mean -b 64K -e 64K?"),
     (["allreduce", "64K", "1M"], "did you mean -b 64K -e 1M?"),
     (["allreduce", "-b", "64K", "1M"], "did you mean -e 1M?"),

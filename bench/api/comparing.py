@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 
-from bench.api.measured import MeasuredRows, load
+from bench.api.measured import MeasuredRows, doubts, load
 from bench.api.public import public
 from bench.api.remedies import in_keywords, written
 from bench.api.results import ResultTable, unit_of
@@ -17,7 +17,7 @@ from busbar.errors import Unsupported, rewording
 from busbar.terminal import wrap_line
 from reports.analysis.compare import Comparison, Ignored, Word, compare_runs, parse_ignored
 from reports.records.measurement import Measurement
-from reports.tables.comparison import asides, clocks, comparison_tables, counts_of, warnings_by_side
+from reports.tables.comparison import asides, clocks, comparison_tables, verdict, warnings_by_side
 from reports.tables.show import lines_of
 
 _WIDTH = 100
@@ -96,10 +96,10 @@ def compare(
         compared, *_ = compare_runs(left, right, noise, how, texts.append, settings)
     texts += map(in_keywords, asides(compared, "with busbar.compare(base, new)"))
     texts += filter(None, [clocks(compared)])
-    texts += warnings_by_side(left.warnings, right.warnings)
+    texts += warnings_by_side(doubts(left), doubts(right))
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)
     lines += [line for text in texts for line in wrap_line(text, _WIDTH, 0)]
-    lines.append(f"NEW against BASE: {counts_of(compared)}")
+    lines += wrap_line(verdict(compared), _WIDTH, 2)
     return ResultTable(ComparedRow, map(_line, compared), "\n".join(lines))
 
 

@@ -185,12 +185,11 @@ class MeasuredRows(Sequence[Measurement]):
     def warnings(self) -> list[str]:
         """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise.
 
-        Of rows that `filter` or a slice chose also that other programs disturbed their launch.
+        Of rows that `filter` or a slice chose also that other programs disturbed their launch. The
+        last is that an answer is of one launch, whose intervals do not cover the next one.
         """
-        reasons = Counter(row.skipped for row in self.rows if row.skipped)
-        skipped = [f"{format_count(n, 'row')} skipped: {why}" for why, n in reasons.items()]
-        warnings = [*skipped, *filter(None, [self._of_launch]), *warnings_of(self._together)]
-        return list(map(in_keywords, warnings))
+        of_one = in_keywords(one_launch(self._together, self._launches))
+        return [*doubts(self), *filter(None, [of_one])]
 
     @property
     def _of_launch(self) -> str:
@@ -366,6 +365,14 @@ class MeasuredRows(Sequence[Measurement]):
             if "busbw" in name:
                 source = f"data:image/svg+xml;base64,{b64encode(drawn).decode()}"
                 yield f'<img style="max-width:100%" alt="{escape(name)}" src="{source}">'
+
+
+def doubts(rows: MeasuredRows) -> list[str]:
+    """The ``warnings`` of rows without that on the number of launches, which `compare` judges."""
+    reasons = Counter(row.skipped for row in rows if row.skipped)
+    skipped = [f"{format_count(n, 'row')} skipped: {why}" for why, n in reasons.items()]
+    warnings = [*skipped, *filter(None, [rows._of_launch]), *warnings_of(rows._together)]
+    return list(map(in_keywords, warnings))
 
 
 @public

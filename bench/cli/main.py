@@ -103,7 +103,7 @@ def _run(collective: str, argv: Sequence[str], line: ControlSocket) -> int:
         from bench.cli.several import several
 
         _announce(wanted)
-        return several(module, first, details=first.details, quiet=first.quiet)
+        return several(module, first, details=first.details)
     from bench.cli import start
 
     if first.in_process:
@@ -146,7 +146,8 @@ def _with_ranks(wanted: list[Options]) -> list[Options]:
     if count == 1:
         return wanted
     text = format_count(count, "rank")
-    print_note(f"no launcher and no --ranks: {text}, one a {each}; --ranks N chooses")
+    if not wanted[0].quiet:
+        print_note(f"no launcher and no --ranks: {text}, one a {each}; --ranks N chooses")
     words = ("--ranks", str(count))
     return [one.replace(rank_list=(count,), argv=(*one.argv, *words)) for one in wanted]
 

@@ -85,7 +85,7 @@ def start(module: Sequence[str], ranks: int, options: RunOptions, lost: str = ""
     """
     on_terminal = sys.stderr is not None and sys.stderr.isatty()
     crowded = ranks > _MANY_PER_CORE * len(cores()) and not options.on_hosts
-    if on_terminal or crowded:
+    if (on_terminal or crowded) and not options.quiet:
         where = f" on {format_count(len(cores()), 'core')}, which takes a while" * crowded
         print_note(f"starting {format_count(ranks, 'rank')}{where}")
     library = library_version(load_mpi())
@@ -155,8 +155,7 @@ def _pass_on(line: str, reasons: list[str]) -> None:
 
 def _report(records: bytes, why: str, options: RunOptions) -> None:
     """Print the closing report, or sentences, of a run whose rank 0 could not print it."""
-    quiet = isinstance(options, Options) and options.quiet
-    conclude = closing_sentences if quiet else closing
+    conclude = closing_sentences if options.quiet else closing
     rows = measurements(records.decode())
     lines = conclude(rows, options.statistic, more=repeated(options))
     Screen(0).lines([f"{EARLY} {why}", *lines])

@@ -6,11 +6,12 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shutil import copyfile
 
 from bench.launch.launch import folder_for_rows, run_of_its_own
-from bench.options.launching import turns
+from bench.options.launching import LaunchTurn, turns
 from bench.options.options import RunOptions
 from bench.run.recorder import kept_in, repeated
 from bench.run.screen import Screen
@@ -24,6 +25,7 @@ from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only
 from reports.readers.reading import read
 from reports.records.measurement import Measurement
+from reports.records.table import launch_name
 from reports.tables.scaling import (
     answer,
     caution_lines,
@@ -43,7 +45,6 @@ def several(
     closing: Callable[[Path], list[str]] | None = None,
     *,
     details: bool = True,
-    quiet: bool = False,
 ) -> int:
     """Run ``python -m MODULE`` with these options in several launches. Returns the exit status.
 
@@ -52,7 +53,7 @@ def several(
     returned. A signal ends the current launch, which reports its results, and skips the rest;
     results so far are shown, and the status is the signal's. ``closing``: makes the closing lines
     from the file of all rows, instead of the usual ones. ``details``: print the tables of every
-    launch, too. ``quiet``: print closing sentences only. Raises Unsupported under a launcher.
+    launch, too. Raises Unsupported under a launcher.
     """
     counts = options.launch_counts
     what = f"--ranks {','.join(map(str, counts))}"
@@ -70,32 +71,59 @@ def several(
         planned = turns(counts, options.launches, options.seed)
         share = [] if options.total is None else [f"--total={options.total / len(planned)}"]
         for at, (ranks, one) in enumerate(planned, 1):
-            place = f"rank count {at} of {len(planned)}"
-            if one:
-                place = f"launch {one.number} of {one.of}, rows in the order of seed {one.seed}"
-            is_kept = at > 1 or bool(options.out)
-            print_note(f"{format_count(ranks, 'rank')}, {place}{'' if is_kept else _NOT_KEPT}")
+            if not options.quiet:
+                _tell(ranks, at, len(planned), one, bool(options.out))
             more = ["--out", str(rows), "--after", str(rows), *share, *(one.words if one else ())]
             # Rows of repeated launches are combined and shown below.
-            stdout = subprocess.DEVNULL if one or quiet or not details else None
+            stdout = subprocess.DEVNULL if one or options.quiet or not details else None
             ended = run_of_its_own(module, ranks, [*options.argv, *more], stdout=stdout)
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
             if ended.interrupted or ended.status in _FINAL:
                 break
-        lines = closing(rows) if closing else _closing(rows, options, details, quiet)
+        lines = closing(rows) if closing else _closing(rows, options, details)
+        if options.quiet:
+            _note_in_brief(rows)
         if ended.interrupted:
             if kept := kept_in(options):
                 print_note(kept.removeprefix("; "))
             if stdout is not None:
                 name = signal.Signals(ended.interrupted).name
-                what = "launches" if options.launches > 1 else "rank counts"
-                whole = f"# {what} measured in full: {at - 1} of {len(planned)}"
+                one_by_one = options.launches > 1
+                what = ("launch", "launches") if one_by_one else ("rank count", "rank counts")
+                whole = f"# {what[1]} measured in full: {at - 1} of {len(planned)}"
+                part = f"; the rows that {what[0]} {at} had finished count, too"
+                whole += part * (_launches_in(rows) >= at)
                 lines = [f"{EARLY} {BY_SIGNAL} {name}", whole, *lines]
         Screen(0).lines(lines)
     return worst
 
 
-def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> list[str]:
+def _tell(ranks: int, at: int, of: int, one: LaunchTurn | None, is_kept: bool) -> None:
+    """Print what is launched; with the first launch also that raw times are not kept."""
+    place = f"rank count {at} of {of}"
+    if one:
+        place = f"launch {one.number} of {one.of}, rows in the order of seed {one.seed}"
+    print_note(f"{format_count(ranks, 'rank')}, {place}{'' if is_kept or at > 1 else _NOT_KEPT}")
+
+
+def _launches_in(path: Path) -> int:
+    """The number of launches with rows in a file of records; 0 if it has none."""
+    try:
+        return len({launch_name(row.run) for row in read(path).rows})
+    except ReportError:
+        return 0
+
+
+def _note_in_brief(path: Path) -> None:
+    """Print on standard error what iterations of all launches show; quiet launches leave it out."""
+    from reports.analysis.cautions import in_brief  # slow to import
+
+    with suppress(ReportError):
+        for text in in_brief(read(path).rows):
+            print_note(text)
+
+
+def _closing(path: Path, options: RunOptions, details: bool) -> list[str]:
     """The map of rank counts, the table over launches, and closing sentences; empty without rows.
 
     Without ``details``, the last line explains how to see every row of several rank counts.
@@ -105,7 +133,7 @@ def _closing(path: Path, options: RunOptions, details: bool, quiet: bool) -> lis
     except ReportError:
         return []
     more = repeated(options)
-    if quiet:
+    if options.quiet:
         width = report_width()
         cautions = caution_lines(every, width, more=more)
         return [*conclusion_lines(every, width, more), *cautions]

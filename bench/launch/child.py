@@ -55,13 +55,15 @@ def run(
     *,
     on_line: Callable[[str], object] | None = None,
     within: float | None = None,
+    on_signal: Callable[[int], object] = lambda count: None,
     **streams: Any,
 ) -> Ended:
     """Start a process and wait for it. Raises Unavailable if it cannot be started.
 
     ``receiver``: maps the child's process id to the process that gets signals, if the child only
     waits for another process. ``on_line`` is called with every line of its standard error when it
-    arrives. ``within``: seconds after which the child gets the signal to end.
+    arrives. ``within``: seconds after which the child gets the signal to end. ``on_signal`` is
+    called, within the signal handler, with the number of signals to this process so far.
 
     A signal that ends this process is forwarded once, as ``stop_signal`` if given. The child has a
     session of its own, so that a terminal, or a signal to our whole process group, does not reach
@@ -78,6 +80,7 @@ def run(
         received.append(number)
         pending.append(number)
         forward_pending()
+        on_signal(len(received))
 
     def forward_pending() -> None:
         with suppress(IndexError):  # also if another signal meanwhile empties the queue

@@ -169,6 +169,7 @@ def run_of_its_own(
     variables: Mapping[str, str] | None = None,
     on_line: OnLine | None = None,
     within: float | None = None,
+    on_signal: Callable[[int], object] = lambda count: None,
     **streams: Any,
 ) -> child.Ended:
     """Run ``python -m`` module on ``ranks`` ranks as a separate run, and wait for its end.
@@ -176,8 +177,8 @@ def run_of_its_own(
     ``command``: a cluster's launcher with ``{ranks}`` in it; None: the run starts its ranks on this
     host (``--ranks``). ``check_ranks``: False if the launcher may start any number; else another
     number than ``ranks`` ends the run with an error. ``variables`` are added to the environment.
-    ``on_line``, ``within`` and ``streams``: see `bench.launch.child.run`. Raises Unavailable if
-    nothing can be started.
+    ``on_line``, ``within``, ``on_signal`` and ``streams``: see `bench.launch.child.run`. Raises
+    Unavailable if nothing can be started.
     """
     own = python(*module, *argv)
     if command is None:
@@ -189,7 +190,9 @@ def run_of_its_own(
         # At SIGINT srun only prints its state.
         words, stop_signal = [*start, *own, *expected], signal.SIGTERM
     env = {**os.environ, **(variables or {})}
-    return child.run(words, env, stop_signal, on_line=on_line, within=within, **streams)
+    return child.run(
+        words, env, stop_signal, on_line=on_line, within=within, on_signal=on_signal, **streams
+    )
 
 
 @contextmanager
@@ -209,13 +212,13 @@ def folder_for_rows(*, elsewhere: bool) -> Iterator[Path]:
         yield Path(name)
 
 
-def succeeded(name: str, ended: child.Ended, kept: str = "", *, ours: bool = True) -> None:
-    """Raise Interrupted or LaunchFailed if a run failed; ``kept``: see `Interrupted`.
+def succeeded(name: str, ended: child.Ended, *, ours: bool = True) -> None:
+    """Raise Interrupted or LaunchFailed if a run failed.
 
     ``ours``: it is a run of Busbar, so its exit status has the same meaning as this command's.
     """
     if ended.interrupted:
-        raise Interrupted(ended.interrupted, kept)
+        raise Interrupted(ended.interrupted)
     if ended.status:
         messages = error_messages(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
         status = ended.status if ours and ended.status in MEANING else FOUND

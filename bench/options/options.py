@@ -170,6 +170,7 @@ class RunOptions(OptionGroup):
     total: float | None = None
     timing: str = "each"
     statistic: str = "median"
+    json: bool = False
 
     out: tuple[str, ...] = option(
         "--out FILE  write records after every row, as .jsonl, .jsonl.gz, .json, .csv or .parquet,"
@@ -188,6 +189,10 @@ class RunOptions(OptionGroup):
     )
     nccl_json: Path | None = None
     per_rank: bool = switch("--per-rank  keep every rank's own times in the records")
+    quiet: bool = switch(
+        "-q --quiet  print only the closing sentences; on standard error only how long the run may"
+        " take, and what is to be acted on; files stay the same"
+    )
     # Passed by a run to the launches that it starts: a file with the rows of earlier launches.
     after: Path | None = option("--after")
     # Passed by a run to ranks that another launcher starts: how many ranks there must be.
@@ -459,10 +464,6 @@ class Options(RunOptions):
     )
     nccl_json: Path | None = option(
         "-J --output_file FILE.json  write nccl-tests' JSON after every row"
-    )
-    quiet: bool = switch(
-        "-q --quiet  print only the closing sentences and what disturbed the run; files and"
-        " standard error stay the same"
     )
     details: bool = switch("--details  with several rank counts: also print every launch's tables")
     dry_run: bool = switch("--dry-run  print what would run, with its memory and bytes, and exit")

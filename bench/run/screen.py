@@ -74,19 +74,30 @@ class Screen:
             if self._speaks:
                 print(f"{make_lines_printable(text)}\n", end="", file=sys.stderr, flush=True)
 
-    def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
+    def start(
+        self,
+        rows: int,
+        pace: Pace,
+        *,
+        endless: bool = False,
+        limit: bool = True,
+        progress: bool = True,
+    ) -> None:
         """Print the time limit of all ``rows`` placements, and which are too large; show progress.
 
-        ``endless``: rows are repeated for ever, so there is no total. A terminal gets a progress
-        bar; a file or a launcher's pipe gets a line every few seconds.
+        ``endless``: rows are repeated for ever, so there is no total. ``limit``: False if the time
+        is known, as of the launches after the first. A terminal gets a progress bar; a file or a
+        launcher's pipe gets a line every few seconds, unless ``progress`` is False.
         """
         if not self._speaks:
             return
-        if pace.bounded and pace.total >= LONG_S and not endless:
+        if limit and pace.bounded and pace.total >= LONG_S and not endless:
             most = format_duration(pace.total) + " at most" + ("" if pace.most else LIMITS_ALL)
             self.note(f"busbar: {format_count(rows, 'row')} and placements, {most}")
         if pace.largest is not None:
             self.note(f"busbar: sizes above {format_bytes(pace.largest)} do not fit in memory")
+        if not progress:
+            return
         self._pace, self._of, self._endless, self._estimate = pace, rows, endless, inf
         if sys.stderr is not None and sys.stderr.isatty():
             self._bar(rows)
@@ -198,7 +209,7 @@ class GroupScreen(Screen):
         if self._speaks:
             self.held += lines
 
-    def start(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
+    def start(self, rows: int, pace: Pace, **more: bool) -> None:
         """Show no progress: only the first group shows it."""
 
 

@@ -22,7 +22,7 @@ from bench.run.data import describe_checks
 from bench.run.environment import RunContext, describe, place
 from bench.run.memory import Room
 from bench.run.noise import not_quiet, noted
-from bench.run.pace import PlannedRow, all_work, order, planned
+from bench.run.pace import Pace, PlannedRow, all_work, order, planned
 from bench.run.recorder import Recorder, closing, closing_sentences, kept_in, repeated, so_far
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
@@ -33,6 +33,7 @@ from bench.run.watchdog import StoppedNeighbour, Watchdog
 from bench.timing.measure import Timing
 from bench.timing.starts import StartSync
 from busbar.errors import RankFailure, Unsupported
+from busbar.files import has_content
 from busbar.status import EARLY, FOUND, TOTAL_OVER
 from busbar.units import format_duration
 from collectives.execution.transport import Transport
@@ -41,7 +42,7 @@ from collectives.schedule.ops import op
 from reports.exports.run_table import footer
 from reports.readers.codec import run_of
 from reports.records.cores import Load
-from reports.records.measurement import WORKSHARING, Measurement, Placements, Record, Run
+from reports.records.measurement import WORKSHARING, Placements, Record, Run
 from reports.records.metrics import row_name
 from reports.records.table import measured
 
@@ -49,8 +50,8 @@ from reports.records.table import measured
 class RunSession:
     """Shared by all kinds of runs, on one rank: screen, records, and a watchdog for the rows.
 
-    ``screen``: of this rank, or of its group. ``sentences``: see `Recorder`. All ranks create one
-    together, and call its methods together.
+    ``screen``: of this rank, or of its group. All ranks create one together, and call its methods
+    together.
     """
 
     def __init__(
@@ -58,12 +59,17 @@ class RunSession:
         opened: RunContext,
         options: RunOptions,
         screen: Screen | None = None,
-        sentences: Callable[[Sequence[Measurement]], Sequence[str]] | None = None,
     ) -> None:
         world = opened.world
         self._opened, self._world, self._run_options = opened, world, options
         self._screen = screen or Screen(world.rank)
-        self._keeper = Recorder(world, self._screen, options, opened.line, sentences=sentences)
+        after = options.after
+        # Of several launches the first says its time; a quiet run says that of all launches alone.
+        self._says_time = after is None or not (options.quiet or has_content(after))
+        brief = None
+        if options.quiet and not options.json:
+            brief = partial(closing_sentences, statistic=options.statistic, more=repeated(options))
+        self._keeper = Recorder(world, self._screen, options, opened.line, sentences=brief)
         places = world.collect(place(world, opened.transport))
         self._people = RankSummary.of(places)
         #: The environment of the records, which only rank 0 writes.
@@ -85,12 +91,18 @@ class RunSession:
         for remark in filter(None, remarks):
             self._screen.note(f"busbar: {remark}")
 
+    def _start_screen(self, rows: int, pace: Pace, *, endless: bool = False) -> None:
+        """Print how long ``rows`` rows and placements may take, and show progress."""
+        quiet = self._run_options.quiet
+        self._screen.start(rows, pace, endless=endless, limit=self._says_time, progress=not quiet)
+
     def _wait_until_quiet(self) -> None:
         """With --wait-quiet, wait until other programs leave the cores. All ranks call this."""
         seconds = self._run_options.wait_quiet
         if seconds is not None:
             most = format_duration(seconds)
-            self._noted(f"waiting until other programs leave the cores, {most} at most")
+            if self._says_time or not self._run_options.quiet:
+                self._noted(f"waiting until other programs leave the cores, {most} at most")
             self._noted(not_quiet(self._world, seconds))
 
     def _measure_rows(self, measure: Callable[[], object]) -> None:
@@ -151,10 +163,7 @@ class Session(RunSession):
         self._work = all_work(jobs, world.size)
         # Tables whose rows are measured, but not printed yet: heading, and rows by place.
         self._held: list[_HeldTable] = []
-        brief = None
-        if options.quiet:
-            brief = partial(closing_sentences, statistic=options.statistic, more=repeated(options))
-        super().__init__(opened, options, None if group is None else group.screen, brief)
+        super().__init__(opened, options, None if group is None else group.screen)
         self._entering = StartSync(world, transport, options)
         known = {
             "group": None if group is None else group.facts,
@@ -205,7 +214,7 @@ class Session(RunSession):
 
         each = len(self._work) * len(options.placements)
         self._wait_until_quiet()
-        self._screen.start(each * max(1, options.cycles), self._pace, endless=not options.cycles)
+        self._start_screen(each * max(1, options.cycles), self._pace, endless=not options.cycles)
         # In place, a sum grows with every iteration, so overflow is ignored; only checks count.
         with contextlib.closing(self._gauges), np.errstate(all="ignore"):
             self._measure_rows(sweep)
@@ -214,7 +223,8 @@ class Session(RunSession):
         if self._world.rank == 0:
             from reports.analysis.cautions import in_brief  # not before the first row
 
-            self._noted(*in_brief(self._keeper.results))
+            if options.after is None or not options.quiet:  # else it is said of all launches
+                self._noted(*in_brief(self._keeper.results))
             reasons = [one.skipped for one in self._keeper.results]
             if reasons and all(reasons):
                 self._noted(f"every row was skipped, the first because {reasons[0]}")

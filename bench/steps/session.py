@@ -60,7 +60,7 @@ class _StepSession(RunSession):
         cases = _cases(options)
         pace = Pace([budget] * len(cases), bounded=options.iterations is None)
         self._wait_until_quiet()
-        self._screen.start(len(cases), pace)
+        self._start_screen(len(cases), pace)
         self._measure_rows(lambda: self._measure_cases(cases))
         self._keeper.end(self._closing)
         self._draw()

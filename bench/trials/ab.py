@@ -16,6 +16,7 @@ from secrets import randbelow
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from bench.cli.main import names
 from bench.launch import child
@@ -30,6 +31,7 @@ from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.options.options import ALL, Options, parse
 from bench.run.screen import Screen
+from bench.run.table_text import report_width
 from busbar.arguments import Parser
 from busbar.commands import Command
 from busbar.errors import ReportError, Unavailable, Unsupported
@@ -37,7 +39,7 @@ from busbar.launchers import launched
 from busbar.options import Self, option, switch
 from busbar.start import python
 from busbar.tables import render_lines
-from busbar.terminal import print_note
+from busbar.terminal import print_note, wrap_line
 from busbar.units import (
     format_change,
     format_change_interval,
@@ -46,6 +48,7 @@ from busbar.units import (
     format_seconds,
     format_size,
 )
+from reports.analysis.cautions import causes
 from reports.analysis.compare import samples
 from reports.analysis.expect import parse_share
 from reports.readers.reading import read
@@ -209,6 +212,11 @@ class Pair:
         return "indistinguishable" if 1 / (1 + noise) < low and high < 1 + noise else UNDECIDED
 
 
+def _without_times(row: Measurement) -> Measurement:
+    """A row whose times are one, their sum, since rounds may be many; ``loop`` has few times."""
+    return row if row.timing == "loop" else structs.replace(row, times_s=(sum(row.times_s),))
+
+
 class PairedRows:
     """All rows that both sides measure, round by round."""
 
@@ -216,6 +224,8 @@ class PairedRows:
         self._noise = noise
         self.pairs: dict[Key, Pair] = {}
         self._dropped: tuple[str, ...] | None = None
+        # Of all rounds, without their single times.
+        self._rows: list[Measurement] = []
         #: What is compared, as ``algorithm ring against tree``; empty where all is the same.
         self.against = ""
 
@@ -235,6 +245,7 @@ class PairedRows:
             pair.b.append(times[1])
             # A launch that measured both took turns; two launches are compared as a whole.
             together = left[0].run is right[0].run
+            self._rows += map(_without_times, (*left, *right))
             visits = ([r.times_s for r in rows] for rows in (left, right))
             pair.logs.append(within_run(*visits) if together else log(times[1] / times[0]))
 
@@ -272,7 +283,7 @@ class PairedRows:
         return bool(self.pairs) and UNDECIDED not in self.words
 
     def lines(self) -> Iterator[str]:
-        """The lines of the table: one per row, and the meaning of its columns."""
+        """The lines of the table, one per row, and what may have changed the times (`causes`)."""
         if self.against:
             yield f"compared: {self.against}"
         head = ("size", "algorithm", "A", "B", "B to A", "95 %", "rounds", "B is")
@@ -282,6 +293,7 @@ class PairedRows:
         yield from render_lines(
             (name, "left" if name in words else "right", texts) for name, *texts in columns
         )
+        yield from wrap_line(causes(self._rows), report_width(), 2)
 
     def _cells(self, pair: Pair, word: str) -> tuple[str, ...]:
         row, bounds = pair.row, pair.interval(len(self.pairs))
@@ -323,6 +335,7 @@ class AbCommand(Command):
 
     ELSEWHERE: ClassVar = {
         **dict.fromkeys(("runs", "max-runs"), "--most"),
+        "wait-quiet": "-- allreduce --wait-quiet 10m",
         **dict.fromkeys(("export-json", "export-csv", "export-markdown"), "--out DIR"),
     }
 

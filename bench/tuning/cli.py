@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -117,11 +119,23 @@ class TuneCommand(Command):
         return cls.of(known, argv, rest=tuple(rest), **more)
 
     def run(self) -> int:
-        """Return 0, or 1 if a run failed or a file could not be written."""
-        measured = Measuring(self.runs)
+        """Return 0, or 1 if a run failed or a file could not be written. Raises Interrupted."""
         if self.dry_run:
             return _dry_run(self)
         _check_out(self.out)
+        if self.runs or self.from_model is not None:
+            return self._decide()
+        try:
+            return self._decide()
+        except KeyboardInterrupt:
+            number = int(signal.SIGINT)
+        except Interrupted as end:
+            number = end.exit_status - 128
+        raise Interrupted(number, _kept(_records(self)))
+
+    def _decide(self) -> int:
+        """Measure, unless told not to, and write the choices. Returns the exit status."""
+        measured = Measuring(self.runs)
         if self.from_model is not None:
             rules = _predict(self, self.from_model)
         else:
@@ -223,6 +237,26 @@ def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
     raise Unsupported(f"nothing was measured of {groups[0]}, so there is nothing to write for it")
 
 
+def _records(options: TuneCommand) -> Path:
+    """The folder of the records, beside the file of the choices."""
+    return options.out.with_name(options.out.name + ".records")
+
+
+def _kept(folder: Path) -> str:
+    """Where measured rows are kept, for the end of a note; a folder without any is removed."""
+    if any(map(has_rows, folder.glob("*.jsonl"))):
+        return f"; what was measured is kept: --from {folder} decides on it"
+    with suppress(OSError):
+        for path in folder.glob("*.jsonl"):
+            path.unlink()
+        folder.rmdir()
+    return ""
+
+
+_ENDING = (
+    "interrupted: the present run ends, then the finished rows are decided on; a second Ctrl-C"
+    " leaves this out"
+)
 _Run = tuple[Launch, LaunchTurn | None]
 
 
@@ -275,7 +309,7 @@ def _course(options: TuneCommand, runs: Sequence[_Run]) -> Course:
 def _measure(options: TuneCommand) -> Measuring:
     """Do all runs, or as many as the time and the user allow."""
     runs = _planned(options)
-    folder = options.out.with_name(options.out.name + ".records")
+    folder = _records(options)
     _make_empty(folder, options)
     course = _course(options, runs)
     course.announce()
@@ -298,7 +332,15 @@ def _make_empty(folder: Path, options: TuneCommand) -> None:
 
 def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Course) -> Measuring:
     paths: dict[Path, None] = {}
-    failed = interrupted = 0
+    failed = interrupted = signals = 0
+
+    def on_signal(count: int) -> None:
+        nonlocal signals
+        signals = count
+        if count == 1:
+            with suppress(RuntimeError):  # this process is printing a line just now
+                print_note(_ENDING)
+
     for place, (one, which) in enumerate(runs):
         if course.over:
             print_note(f"the time is over; {len(runs) - place} of {len(runs)} runs are left out")
@@ -308,7 +350,15 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
         try:
             with course.run(one.name) as on_line:
                 mine = replace(one, argv=(*one.argv, *budget))
-                path = run(mine, folder, launcher, which, on_line=on_line, within=within)
+                path = run(
+                    mine,
+                    folder,
+                    launcher,
+                    which,
+                    on_line=on_line,
+                    within=within,
+                    on_signal=on_signal,
+                )
             paths[path] = None
         except LaunchFailed as error:  # an algorithm that hangs or crashes is not chosen
             failed += 1
@@ -317,8 +367,8 @@ def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Cours
             path = folder / f"{one.name}.jsonl"
             if has_rows(path):  # finished rows are valid
                 paths[path] = None
-            if not paths:
-                raise Interrupted(end.exit_status - 128) from None  # there is nothing to decide on
+            if not paths or signals > 1:  # there is nothing to decide on, or no time for it
+                raise
             interrupted = end.exit_status - 128
             break
     if not paths:

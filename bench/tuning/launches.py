@@ -94,14 +94,15 @@ def run(
     *,
     on_line: Callable[[str], object] = lambda line: None,
     within: float | None = None,
+    on_signal: Callable[[int], object] = lambda count: None,
 ) -> Path:
     """Run a launch; returns the file of its records. Finished rows are kept if the run fails.
 
     ``which``: its turn, if there are several launches; records of later ones are appended.
     ``launcher``: a command line with ``{ranks}`` in it, None for this host's own mpirun.
     ``on_line``: called with each line of its output. ``within``: seconds after which it is ended,
-    with the rows that it has. Raises LaunchFailed with the run's last line, Interrupted after a
-    signal.
+    with the rows that it has. ``on_signal``: see `bench.launch.child.run`. Raises
+    LaunchFailed with the run's last line, Interrupted after a signal.
     """
     began = time.monotonic()
     path = records / f"{launch.name}.jsonl"
@@ -118,12 +119,12 @@ def run(
         variables=launch.variables,
         on_line=on_line,
         within=within,
+        on_signal=on_signal,
         stdout=subprocess.DEVNULL,
     )
     late = within is not None and time.monotonic() - began >= within and path.exists()
     if ended.interrupted or not late:
-        remedy = f"; what was measured is kept: --from {records} decides on it"
-        succeeded(launch.name, ended, remedy)
+        succeeded(launch.name, ended)
     return path
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from math import inf, log
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -43,7 +43,6 @@ from reports.readers.qualified import (
     its_verdicts,
     read_verdicts,
 )
-from reports.records.metrics import named
 
 if TYPE_CHECKING:
     from reports.analysis.compare import Comparison, Difference, Ignored
@@ -271,7 +270,7 @@ def _print(
     rules: Sequence[Rule],
     options: CompareCommand,
 ) -> None:
-    from reports.tables.comparison import asides, clocks, comparison_tables, counts_of, unjudged
+    from reports.tables.comparison import asides, clocks, comparison_tables, unjudged, verdict
 
     terminal = console()
     if not options.quiet:
@@ -281,15 +280,7 @@ def _print(
         for text in filter(None, (*asides(comparisons), unjudged(comparisons), *details)):
             print("\n".join(wrap_line(text, terminal.width, 0)))
     print_rules(terminal, rules, options)
-    print(f"NEW against BASE: {counts_of(comparisons)}{_largest(comparisons)}")
-
-
-def _largest(comparisons: Sequence[Comparison]) -> str:
-    """The largest change if no row could be tested, so that it is not hidden; else empty."""
-    if not all(c.word == "untested" and c.ratio > 0 for c in comparisons):
-        return ""
-    largest = max(comparisons, key=lambda c: abs(log(c.ratio)))
-    return f"; largest change {format_change(largest.change)} ({named(largest.row.base)})"
+    print("\n".join(wrap_line(verdict(comparisons), terminal.width, 2)))
 
 
 def _failed(

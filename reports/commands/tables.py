@@ -12,7 +12,7 @@ from busbar.commands import Command
 from busbar.completion import run_files
 from busbar.errors import ReportError, Unsupported
 from busbar.options import Self, option, switch
-from busbar.terminal import make_printable
+from busbar.terminal import make_printable, wrap_line
 from reports.commands.compare import NoiseOptions, compared, rules_of
 from reports.commands.output import (
     ExpectOptions,
@@ -53,8 +53,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
     )
 
     quiet: bool = switch(
-        "-q --quiet  of each file only the closing answer, its table and its sentences; warnings go"
-        " to standard error"
+        "-q --quiet  of each file only the closing sentences; warnings go to standard error"
     )
 
     def run(self) -> int:
@@ -109,7 +108,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         return max(unread, print_failures(paths, readings, sys.stderr))
 
     def _tables(self) -> int:
-        from reports.analysis.answer import best_figure, one_launch
+        from reports.analysis.answer import conclusions, one_launch
         from reports.analysis.cautions import warnings_of
         from reports.analysis.launches import over_launches
         from reports.analysis.quality import checklist
@@ -126,7 +125,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
 
             fit = open_fit(self.fit)
         paths, readings, errors = self._read()
-        if len(readings) > 1:
+        if len(readings) > 1 and not self.quiet:
             print_table(terminal, files_table(paths, readings))
         for path, reading in zip(paths, readings, strict=True):
             every = reading.rows
@@ -134,18 +133,18 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
             shown = over_launches(together)
             rows += shown
             expected = () if fit is None else (beside(shown, fit),)
-            if not self.quiet:
+            if self.quiet:
+                name = f"{path}: " if len(self.files) > 1 else ""
+                for text in averages(shown) or conclusions(together):
+                    print("\n".join(wrap_line(make_printable(name + text), terminal.width, 2)))
+            else:
                 named = len(self.files) > 1 or len({row.run.source for row in shown}) > 1
                 for table in tables(shown, terminal.width, ascii_only(), named, *expected):
                     print_table(terminal, table)
-            best = answer(together, terminal.width)
-            if lines := best or foreword(together, terminal.width):
-                print("\n".join(lines))
-            if self.quiet and not best:
-                name = f"{path}: " if len(self.files) > 1 else ""
-                for text in averages(shown) or filter(None, [best_figure(shown)]):
-                    print(make_printable(name + text))
-            if len(shown) < len(every):
+                lines = answer(together, terminal.width) or foreword(together, terminal.width)
+                if lines:
+                    print("\n".join(lines))
+            if len(shown) < len(every) and not self.quiet:
                 note(
                     f"{path}: {len(every)} rows, shown as {len(shown)}: iterations of the same"
                     " together"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf, log
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ _CLOCKS = 0.01  # least relative difference of clocks that is reported
 # Columns to leave out if there is no room, in this order: the verdict is never cut.
 _SPARE = ("effect", "p", "95 %", "change")
 _FACTOR = "a factor of "
+_TOLD = ("slower", "faster")  # the verdicts that a change of the machine may look like
+_IN_SEQUENCE = "launched one after the other"
 _LAUNCHES = 5  # launches a side that are advised where there are fewer; else twice as many
 _ASKED = 0.05  # the relative difference for which the number of launches is reported
 
@@ -116,8 +119,41 @@ def _settings(row: Measurement) -> dict[str, Any]:
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:
     """The number of rows with each verdict, as ``2 slower, 30 indistinguishable``."""
-    words = [c.word for c in comparisons]
-    counts = ", ".join(f"{words.count(k)} {k}" for k in WORDS if k in words)
+    return _counts(comparisons, lambda word, rows: "")
+
+
+def verdict(comparisons: Sequence[Comparison]) -> str:
+    """The line that ends a comparison: the numbers of verdicts, with the largest changes.
+
+    Also the largest change if no row could be tested, so that it is not hidden; and that the sides
+    were not launched in turns (see `order`).
+    """
+    texts = [_counts(comparisons, _largest)]
+    if all(c.word == UNTESTED for c in comparisons):
+        texts.append(f"largest change {_extreme(comparisons)}")
+    texts += [_IN_SEQUENCE] * bool(order(comparisons))
+    return f"NEW against BASE: {'; '.join(texts)}"
+
+
+def _largest(word: str, rows: Sequence[Comparison]) -> str:
+    """In parentheses the slowest of slower rows, or the fastest of faster ones, and its change."""
+    if word not in _TOLD:
+        return ""
+    return f" ({'most: ' * (len(rows) > 1)}{_extreme(rows)})"
+
+
+def _extreme(rows: Sequence[Comparison]) -> str:
+    """The row with the largest change, and the change."""
+    largest = max(rows, key=lambda c: abs(log(c.ratio)) if c.ratio > 0 else inf)
+    return f"{named(largest.row.base)} {format_change(largest.change)}"
+
+
+def _counts(
+    comparisons: Sequence[Comparison], more: Callable[[str, Sequence[Comparison]], str]
+) -> str:
+    """As `counts_of`; ``more``: what follows a verdict, of the verdict and its rows."""
+    by_word = grouped(comparisons, lambda c: c.word)
+    counts = ", ".join(f"{len(by_word[k])} {k}{more(k, by_word[k])}" for k in WORDS if k in by_word)
     tested = sum(c.p is not None for c in comparisons)
     reasons = (_why_untold(c, tested) for c in comparisons if c.word in (CANNOT_TELL, UNTESTED))
     return ": ".join(filter(None, (counts, ", ".join(dict.fromkeys(reasons)))))
@@ -203,11 +239,11 @@ def asides(comparisons: Sequence[Comparison], by: str = "") -> list[str]:
 
 def order(comparisons: Sequence[Comparison]) -> str:
     """That a verdict may be of the machine, which changed between the sides; empty if in turns."""
-    told = [c for c in comparisons if c.word in ("slower", "faster")]
+    told = [c for c in comparisons if c.word in _TOLD]
     if not any(c.row.in_sequence for c in told):
         return ""
     return (
-        "BASE and NEW were launched one after the other: a change of the machine in between looks"
+        f"BASE and NEW were {_IN_SEQUENCE}: a change of the machine in between looks"
         " the same. busbar ab launches both in turns."
     )
 

@@ -344,6 +344,39 @@ def test_a_quiet_comparison_is_the_line_with_the_verdict(runs: Path) -> None:
     assert short.out.splitlines()[1].startswith("FAILED")
 
 
+def test_the_verdict_names_the_largest_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: the verdict names the slowest slower row and the fastest faster one, with their change.
+
+    It also says that the sides were not launched in turns. Lines have 80 columns at most.
+    """
+    factors = {1024: 1.5, 4096: 3.0, 16384: 0.5, 65536: 1.0}
+
+    def side(day: int, factors: dict[int, float]) -> list[Path]:
+        files = []
+        for n in range(5):
+            times = [1e-3 + 1e-6 * n + 1e-8 * k for k in range(20)]
+            known = {"started": f"2026-11-{day:02}T0{n}:00:00+00:00"}
+            made = [
+                allreduce("ring", 2, size, [one * factor for one in times], environment=known)
+                for size, factor in factors.items()
+            ]
+            files.append(saved(tmp_path / f"{day}-{n}.jsonl", made))
+        return files
+
+    base, new = side(1, dict.fromkeys(factors, 1.0)), side(2, factors)
+    monkeypatch.setenv("COLUMNS", "80")
+    out = cli("compare", *base, "--", *new, "-q").out
+    assert " ".join(out.split()) == (
+        "NEW against BASE: 1 faster (allreduce ring 16K out -50.0%), 2 slower (most: allreduce ring"
+        " 4K out +200.0%), 1 indistinguishable; launched one after the other"
+    )
+    assert max(map(len, out.splitlines())) <= 80
+    same = cli("compare", *base, "--", *side(3, dict.fromkeys(factors, 1.0)), "-q").out
+    assert same == "NEW against BASE: 4 indistinguishable\n"
+
+
 def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
     """Rule: iterations of one launch do not show what changes from launch to launch: no verdict of
     them, but the command that can tell; what one launch measured twice is no second launch.
@@ -386,7 +419,7 @@ def test_one_launch_beside_other_programs_gives_no_verdict(
         ).out.split()
     )
     if not others:
-        assert last.endswith(f"2 {'faster' if one_side == 'BASE' else 'slower'}")
+        assert f"2 {'faster' if one_side == 'BASE' else 'slower'} (most: allreduce ring" in last
         return
     reason = f"one launch of {one_side} ran beside other programs"
     assert last == f"NEW against BASE: 2 cannot tell: {reason}"
@@ -605,7 +638,7 @@ def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFix
         sides.append(list(map(str, made)))
     words = ["compare", *sides[0], "--", sides[1][0], "--noise", "2%", *sides[1][1:]]
     out = " ".join(cli(*words).out.split())
-    assert "3 slower, 3 indistinguishable" in out
+    assert "3 slower (most: allreduce ring 1K out +8.3%), 3 indistinguishable" in out
     # What is not told apart may still differ: by how much, and who could tell.
     assert "4 launches a side do not see a difference below" in out
     cli(*words, "--fail-slower", "5%", status=1)

@@ -94,13 +94,17 @@ def test_a_log_without_its_ranks_asks_for_them(tmp_path: Path) -> None:
 
 
 def test_several_files_begin_with_a_table_of_them(tmp_path: Path) -> None:
-    """Rule: each file has a line with its best figure and its state; one file has no such table."""
+    """Rule: each file has a line with its best figure and its state; one file has no such table.
+
+    With --quiet the sentences of each file begin with its name instead.
+    """
     good, cut = saved(tmp_path / "good.jsonl", records()), tmp_path / "cut.jsonl"
     cut.write_text(good.read_text()[:-200])
     out = cli("show", good, cut, status=1).out
     line = next(line for line in out.splitlines() if line.lstrip().startswith(cut.name))
     assert "GB/s" in line and "run failed or cut" in line
-    assert "2 files" in cli("show", good, cut, "--quiet", status=1).out
+    quiet = cli("show", good, cut, "--quiet", status=1).out
+    assert "files; best:" not in quiet and f"{good}: out-of-place" in quiet
     assert "files; best:" not in cli("show", good).out
 
 

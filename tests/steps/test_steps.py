@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bench.launch.control_socket import step as steps
+from bench.run.recorder import closing_sentences
 from bench.run.tuning_file import Range, Tunable, dump
 from bench.steps import buckets, session
 from bench.steps import main as steps_main
@@ -27,7 +28,7 @@ from bench.timing.measure import FunctionAction
 from busbar.errors import Unsupported
 from collectives.execution.plan import Plan
 from reports.analysis.steps import figures
-from reports.readers.codec import measurements
+from reports.readers.codec import measurements, with_steps
 from reports.readers.reading import read
 from reports.records.cores import Load
 from reports.records.measurement import Measurement
@@ -393,6 +394,22 @@ def test_more_than_there_is_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     status, out, err = called(steps, *words)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "8 ranks' gradients of llama3_8b are 239.3 GiB" in err and "--scale 9" in err
+
+
+def test_a_quiet_step_prints_its_answer_alone(tmp_path: Path) -> None:
+    """Rule: ``--quiet`` is that of the benchmarks: the closing sentences of the rows, no table.
+
+    With ``--json`` the rows are what is printed.
+    """
+    path = tmp_path / "steps.jsonl"
+    words = ("--threads", "2", *TOY, "--update", "ring,ps", "--out", str(path))
+    status, out, err = called(steps, *words, "-q")
+    assert status == 0 and " done, " not in err
+    rows = with_steps(path, read(path).rows)
+    assert out.splitlines() == closing_sentences(rows, "median", more=f"--out {path}")
+    assert " takes " in out and "exposed" not in out and "#" not in out
+    status, out, _ = called(steps, *words, "--overwrite", "--json", "--quiet")
+    assert status == 0 and out.count('"algorithm"') == 2
 
 
 def test_a_trace_refuses_an_unknown_folder(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -173,7 +173,8 @@ def test_launches_that_a_signal_ends_say_how_many_there_were(
 ) -> None:
     """Rule: an answer of fewer launches than asked for says so, also with --quiet.
 
-    Where to see the rows stands on standard error.
+    It also says whether the launch that was cut has rows in it. Where to see the rows stands on
+    standard error, where with --quiet only the time of all launches stands besides.
     """
     kept, numbers = tmp_path / "r.jsonl", iter(range(0))
 
@@ -181,21 +182,42 @@ def test_launches_that_a_signal_ends_say_how_many_there_were(
         names = [word for flag, word in pairwise(argv) if flag == "--out"]
         number = next(numbers)
         ring = allreduce("ring", ranks, 1024, [1e-5] * 9, environment={"number": number})
-        for name in names:
+        for name in names if number < 2 or cut_has_rows else ():
             with Path(name).open("ab") as file:
                 file.write(to_jsonl([ring]))
         return Ended(0, "", signal.SIGINT if number == 2 else 0)
 
     monkeypatch.setattr(several_launches, "run_of_its_own", launch)
-    for more in ([], ["--quiet"]):
+    for more, cut_has_rows in product(([], ["--quiet"]), (True, False)):
         numbers = iter(range(9))
         words = ["--ranks", "2", "--launches", "5", "--out", str(kept), "--overwrite", *more]
         status, out, err = called(partial(main, "allreduce"), *words)
         assert status == 128 + signal.SIGINT and "launch 4" not in err
         first, second, *_ = out.splitlines()
         assert first == "# ended early: interrupted by SIGINT"
-        assert second == "# launches measured in full: 2 of 5"
-        assert f"busbar: for what was measured: busbar reports show {kept}" in err.splitlines()
+        too = "; the rows that launch 3 had finished count, too" if cut_has_rows else ""
+        assert second == f"# launches measured in full: 2 of 5{too}"
+        where = f"busbar: for what was measured: busbar reports show {kept}"
+        first, *others = err.splitlines()
+        assert first.startswith("busbar: 5 launches, ") and others[-1] == where
+        assert not more or others == [where]
+
+
+def test_only_the_first_launch_says_how_long_its_rows_take(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rule: of several launches the first says its time, and with --quiet none does.
+
+    The process that starts them says the time of all.
+    """
+    monkeypatch.setattr("bench.run.screen.LONG_S", 0.0)
+    rows = tmp_path / "rows.jsonl"
+    words = "--threads 2 -b 1K -e 1K -A ring --placement out --budget 0.05".split()  # noqa: SIM905
+    for more in ([], ["--after", str(rows)], ["-q"]):
+        assert "and placements" in on_threads("allreduce", *words, *more)[2], more
+    rows.write_bytes(to_jsonl([allreduce("ring", 2, 1024, [1e-5] * 9)]))
+    for more in (["--after", str(rows)], ["--after", str(tmp_path / "none.jsonl"), "-q"]):
+        assert "placements" not in on_threads("allreduce", *words, *more)[2], more
 
 
 def test_a_dry_run_of_several_counts_tells_each() -> None:

@@ -114,12 +114,16 @@ def test_whoever_is_killed_leaves_nothing_behind() -> None:
         assert process.stdout.read() == "SIGTERM\n"
 
 
-def test_tuning_that_is_told_to_end_says_what_is_kept(tmp_path: Path) -> None:
-    """Rule: a signal ends the run under way and the tuning, with the signal's own status."""
+def test_tuning_that_is_told_to_end_ends_its_run(tmp_path: Path) -> None:
+    """Rule: a signal ends the run under way and the tuning, with the signal's own status.
+
+    What is to be done at the signal is done before the run has ended.
+    """
+    signals = list[int]()
     launcher = f"{sys.executable} -c {shlex.quote(ECHO)} {int(signal.SIGTERM)}"
-    with pytest.raises(Interrupted, match=f"--from {tmp_path} decides on it") as told:
-        tune(Launch("one", "allreduce", 2, ()), tmp_path, launcher)
-    assert told.value.exit_status == 128 + signal.SIGTERM
+    with pytest.raises(Interrupted) as told:
+        tune(Launch("one", "allreduce", 2, ()), tmp_path, launcher, on_signal=signals.append)
+    assert told.value.exit_status == 128 + signal.SIGTERM and signals == [1]
 
 
 @pytest.mark.parametrize(("parent", "status"), [("os.getppid()", 0), ("os.getpid()", 143)])

@@ -237,12 +237,14 @@ def test_durations_are_for_people(seconds: float, said: str) -> None:
     assert format_duration(seconds) == said
 
 
-def _shown(steps: Sequence[float], limit: float, *, rank: int = 0, bounded: bool = True) -> str:
-    """What a pipe gets of a sweep whose rows take so many seconds each."""
+def _shown(
+    steps: Sequence[float], each: float, *, rank: int = 0, bounded: bool = True, **more: bool
+) -> str:
+    """What a pipe gets of a sweep whose rows take so many seconds each, at most ``each``."""
     clock, err = Clock(), io.StringIO()
     with contextlib.redirect_stderr(err):
-        pace, screen = Pace([limit] * len(steps), bounded=bounded, clock=clock), Screen(rank)
-        screen.start(len(steps), pace)
+        pace, screen = Pace([each] * len(steps), bounded=bounded, clock=clock), Screen(rank)
+        screen.start(len(steps), pace, **more)
         for number, seconds in enumerate(steps):
             pace.begin()
             screen.advance(f"row {number}")
@@ -272,6 +274,14 @@ def test_a_pipe_gets_a_line_every_few_seconds() -> None:
     # An estimate for the last row would rise from 0.
     last = _shown([4.0, 3.0, 20.0], 20.0).splitlines()[-1]
     assert "left" not in last and "the last row takes longer than expected: row 2" in last
+
+
+def test_a_screen_may_leave_out_the_time_and_the_progress() -> None:
+    """Rule: later launches do not say the time again; a quiet run prints no line of progress."""
+    steps = [4.0, 3.0, 12.0]
+    whole = _shown(steps, 10.0).splitlines()
+    assert _shown(steps, 10.0, limit=False).splitlines() == whole[1:]
+    assert _shown(steps, 10.0, progress=False).splitlines() == whole[:1]
 
 
 def test_the_time_left_does_not_rise_without_a_reason() -> None:

@@ -14,11 +14,12 @@ from bench.launch.launch import Interrupted
 from bench.options.launching import LaunchTurn
 from bench.trials.ab import PairedRows, Side, launch, side, together
 from busbar.errors import ReportError, Unsupported
+from reports.analysis.cautions import causes
 from reports.readers.reading import read
-from reports.records.measurement import Measurement
+from reports.records.measurement import Measurement, Noise
 from tests.command import command
 from tests.conftest import Run, good
-from tests.reports.runs import allreduce, noisy, rows, timed
+from tests.reports.runs import allreduce, changed, noisy, rows, timed
 
 LOG = """# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 1 iters: 20
 # size count type redop root time algbw busbw #wrong time algbw busbw #wrong
@@ -181,6 +182,27 @@ def test_builds_are_known_by_what_they_start() -> None:
     assert side("A", ["allreduce", "-n", "3"]).shuffles
     with pytest.raises(Unsupported, match="no command"):
         side("A", [])
+
+
+def test_other_programs_beside_a_comparison_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: below the table stands what disturbed the rows of all rounds, as below a run's table.
+
+    Lines have 80 columns at most; without disturbance there is none.
+    """
+    monkeypatch.setenv("COLUMNS", "80")
+    for share in (0.0, 0.61):
+        pairs, every = PairedRows(0.01), list[Measurement]()
+        for seed in (1, 2):
+            sides = [
+                rows([changed(one, noise=Noise(others=(share,))) for one in noisy(seed + side)])
+                for side in (0, 10)
+            ]
+            pairs.add(*sides)
+            every += [*sides[0], *sides[1]]
+        lines = list(pairs.lines())
+        said = " ".join(" ".join(lines[len(pairs.pairs) + 1 :]).split())
+        assert said == causes(every) and ("other programs took up to 61 %" in said) == bool(share)
+        assert max(map(len, lines[len(pairs.pairs) + 1 :]), default=0) <= 80
 
 
 def test_turns_of_a_launch_are_compared_turn_by_turn() -> None:

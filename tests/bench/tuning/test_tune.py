@@ -349,7 +349,8 @@ def test_earlier_choices_and_records_are_not_replaced_unasked(
 ) -> None:
     """Rule: only --overwrite replaces what an earlier tuning wrote, and then all of its records.
 
-    An interruption before the first row says nothing of records, for there are none.
+    An interruption before the first row says nothing of records, for there are none, and leaves
+    none.
     """
 
     def start(module: list[str], ranks: int, argv: list[str], **_: object) -> Ended:
@@ -359,7 +360,8 @@ def test_earlier_choices_and_records_are_not_replaced_unasked(
     out, folder = tmp_path / "t.json", tmp_path / "t.json.records"
     argv = ("--transport mpi -A ring,tree -b 1K -e 1K --out", str(out))
     status, _, err = called(main, *argv)
-    assert status == 130 and err.splitlines()[-1] == "busbar: interrupted"
+    assert status == 130 and err.splitlines()[-1] == "busbar: interrupted" and not folder.exists()
+    folder.mkdir()
     earlier = dump([rules((Range(0, A, 1e-6),))], {})
     record = folder / "allreduce-8-mpi.jsonl"
     record.write_bytes(to_jsonl([_record("ring", 1e-3)]))
@@ -480,9 +482,12 @@ def test_the_short_way_says_what_the_drawing_says(
 LONG = ["-m", "bench.tune", "--ranks", "2", "-A", "ring,one_shot", "-b", "1K", "-e", "1K"]
 
 
-@pytest.mark.thorough
-def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
-    """Rule: an interrupted tuning decides on its rows, writes the file, and ends with 130."""
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.thorough)])
+def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path, times: int) -> None:
+    """Rule: an interrupted tuning says so at once, and what it does: it decides on its rows.
+
+    It ends with 130. A second Ctrl-C ends it with a line that says where the rows are.
+    """
     out = tmp_path / "t.json"
     endless = ("--transport", "inproc,mpi", "-N", "10000000", "--launches", "1")
     line = (mpich.python, *LONG, *endless, "--row-budget", "0.05", "--out", str(out))
@@ -493,10 +498,39 @@ def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
             if far and int(far[1]) >= 8:  # each algorithm has some
                 break
         process.send_signal(signal.SIGINT)
+        for said in process.stderr:
+            if said.startswith("busbar: interrupted: the present run ends, then "):
+                break
+        if times > 1:
+            process.send_signal(signal.SIGINT)
         text, err = process.communicate()
     assert process.returncode == 130, err
+    if times > 1:
+        kept = f"what was measured is kept: --from {out}.records decides on it"
+        assert err.splitlines() == [f"busbar: interrupted; {kept}"] and not out.exists()
+        return
     assert f"interrupted: {out} is decided on the rows that 1 of 2 runs have" in err
     assert {one.transport for one in load(out)} == {"inproc"} and "allreduce, 2 ranks" in text
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_ctrl_c_between_runs_says_where_the_rows_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: bool
+) -> None:
+    """Rule: Ctrl-C while no run goes on ends with one line; without rows no folder is left."""
+    out, folder = tmp_path / "t.json", tmp_path / "t.json.records"
+
+    def start(module: list[str], ranks: int, argv: list[str], **_: object) -> Ended:
+        if measured:
+            path = Path(argv[argv.index("--out") + 1])
+            path.write_bytes(to_jsonl([_record("ring", 1e-3)]))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bench.tuning.launches.run_of_its_own", start)
+    status, _, err = called(main, "--transport mpi -A ring,tree -b 1K -e 1K --out", str(out))
+    kept = f"; what was measured is kept: --from {folder} decides on it" if measured else ""
+    assert status == 130 and err.splitlines()[-1] == f"busbar: interrupted{kept}"
+    assert folder.exists() == measured and not out.exists()
 
 
 def test_a_budget_ends_what_would_not_end(mpich: Mpi, run: Run, tmp_path: Path) -> None:
