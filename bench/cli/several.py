@@ -88,14 +88,20 @@ def several(
                 print_note(kept.removeprefix("; "))
             if stdout is not None:
                 name = signal.Signals(ended.interrupted).name
-                one_by_one = options.launches > 1
-                what = ("launch", "launches") if one_by_one else ("rank count", "rank counts")
-                whole = f"# {what[1]} measured in full: {at - 1} of {len(planned)}"
-                part = f"; the rows that {what[0]} {at} had finished count, too"
-                whole += part * (_launches_in(rows) >= at)
-                lines = [f"{EARLY} {BY_SIGNAL} {name}", whole, *lines]
+                done = _measured(at, len(planned), options.launches > 1, _launches_in(rows))
+                lines = [f"{EARLY} {BY_SIGNAL} {name}", done, *lines]
         Screen(0).lines(lines)
     return worst
+
+
+def _measured(at: int, of: int, repeated_ones: bool, known: int) -> str:
+    """How many launches, or rank counts, were measured when number ``at`` was interrupted.
+
+    ``known``: launches that have rows.
+    """
+    single, more = ("launch", "launches") if repeated_ones else ("rank count", "rank counts")
+    part = f"; the rows that {single} {at} had finished count, too" if known >= at else ""
+    return f"# {more} measured in full: {at - 1} of {of}{part}"
 
 
 def _tell(ranks: int, at: int, of: int, one: LaunchTurn | None, is_kept: bool) -> None:
