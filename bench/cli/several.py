@@ -75,7 +75,8 @@ def several(
                 _tell(ranks, at, len(planned), one, bool(options.out))
             more = ["--out", str(rows), "--after", str(rows), *share, *(one.words if one else ())]
             # Rows of repeated launches are combined and shown below.
-            stdout = subprocess.DEVNULL if one or options.quiet or not details else None
+            left_out = one or not details or (options.quiet and not options.json)
+            stdout = subprocess.DEVNULL if left_out else None
             ended = run_of_its_own(module, ranks, [*options.argv, *more], stdout=stdout)
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
             if ended.interrupted or ended.status in _FINAL:
@@ -140,6 +141,8 @@ def _closing(path: Path, options: RunOptions, details: bool) -> list[str]:
         return []
     more = repeated(options)
     if options.quiet:
+        if options.json:  # the launches have printed the rows
+            return []
         width = report_width()
         cautions = caution_lines(every, width, more=more)
         return [*conclusion_lines(every, width, more), *cautions]

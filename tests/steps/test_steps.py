@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -410,6 +411,14 @@ def test_a_quiet_step_prints_its_answer_alone(tmp_path: Path) -> None:
     assert " takes " in out and "exposed" not in out and "#" not in out
     status, out, _ = called(steps, *words, "--overwrite", "--json", "--quiet")
     assert status == 0 and out.count('"algorithm"') == 2
+
+
+def test_quiet_json_of_several_rank_counts_is_the_rows(run: Run) -> None:
+    """Rule: ``--json --quiet`` prints the rows of all launches as JSON, and nothing else."""
+    words = ("--ranks", "1,2", *TOY, "--update", "ring", "--transport", "inproc")
+    done = run(sys.executable, "-m", "bench.step", *words, "--json", "-q")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0 and [one["ranks"] for one in lines if "ranks" in one] == [1, 2]
 
 
 def test_a_trace_refuses_an_unknown_folder(tmp_path: Path) -> None:
