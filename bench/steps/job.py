@@ -63,6 +63,19 @@ class StepJob:
         """The number of ranks, including learners that are separate processes."""
         return self.world.size + self.options.learners
 
+    @property
+    def algorithm(self) -> str:
+        """The row's name: the kind of exchange, then what else the exchange differs in.
+
+        That is its fusion if it exchanges buckets (``ring/ddp``), ``after`` if these are exchanged
+        after the backward pass, and the compression (``ps/ddp/int8``). Rows of one name are
+        compared.
+        """
+        options, words = self.options, [self.choice.label]
+        if update(self.choice.name).fused:
+            words += [options.fusion.label, *([] if options.overlap else ["after"])]
+        return "/".join(words + ([] if options.compress == "none" else [options.compress]))
+
 
 @dataclass(frozen=True)
 class Update:
@@ -135,14 +148,11 @@ def step_record(
     ``facts``: further fields of `reports.records.steps.Step`.
 
     In the result ``collective`` is ``step:MODEL/LAW`` (the distribution of compute times), and
-    ``algorithm`` is the kind of exchange, its fusion (``ring/ddp``), and ``after`` if buckets are
-    exchanged after the backward pass. Rows are compared if both are equal. If an update of the
-    weights takes fewer gradients than there are ranks, ``collective`` also has their number
-    (``/4 gradients``), so that times of unequal work are not compared. ``size``: the gradients'
-    bytes.
+    ``algorithm`` that of the job. Rows are compared if both are equal. If an update of the weights
+    takes fewer gradients than there are ranks, ``collective`` also has their number (``/4
+    gradients``), so that times of unequal work are not compared. ``size``: the gradients' bytes.
     """
-    options, workload, fusion = job.options, job.workload, facts.get("fusion")
-    exchange = [str(fusion), *([] if options.overlap else ["after"])] if fusion else []
+    options, workload = job.options, job.workload
     named = f"{STEP}{workload.name}" + (
         "" if options.compute.label == "none" else f"/{options.compute.label}"
     )
@@ -166,7 +176,7 @@ def step_record(
     return replace(
         record,
         collective=named,
-        algorithm="/".join([job.choice.label, *exchange]),
+        algorithm=job.algorithm,
         transport=transport
         or (job.baseline if job.choice.name == "library" else job.transport).name,
         ranks=job.ranks,

@@ -620,7 +620,7 @@ class _Update:
         exchange = self._timed(FunctionAction(self._exchange_all), Timing(1, times))
         others, waits = noise.gather()
         if disturbed := disturbances(waits, others):
-            lines = [*lines, f"# {job.choice.label}: {disturbed}"]
+            lines = [*lines, f"# {job.algorithm}: {disturbed}"]
         wrong = self._count_wrong() if self._training.source is None else 0
         by_rank = job.world.gather([*(moved / runs).tolist(), step.messages / runs, wrong])
         sent, received, messages, wrongs = zip(*by_rank, strict=True)

@@ -532,12 +532,13 @@ def exchanges_alone(rows: Sequence[Measurement]) -> str:
     """How the exchanges of ``ps`` and ``ring`` in training steps compare, measured alone.
 
     The sentence of `server_and_ring` on their times, and whether they matter beside a step. Of the
-    first fusion that has both; empty if there is none, or the exchange was not measured.
+    first fusion and compression that have both; empty if there is none, or the exchange was not
+    measured.
     """
-    pairs: dict[str, dict[str, Measurement]] = {}
+    pairs: dict[tuple[str, str], dict[str, Measurement]] = {}
     for row in rows:
         if (step := row.step) is not None and step.update in ("ps", "ring") and step.exchange_s:
-            pairs.setdefault(step.fusion, {})[step.update] = row
+            pairs.setdefault((step.fusion, step.compress), {})[step.update] = row
     both = next((pair for pair in pairs.values() if len(pair) == 2), {})
     alone = {name: _exchange_of(row) for name, row in both.items()}
     steps = {name: row.time_s for name, row in both.items()}

@@ -194,7 +194,7 @@ def _ahead(rows: Sequence[Measurement]) -> _Ahead | None:
     Of an update that several runs measured the rate is the mean of theirs.
     """
     timed = [(row, one) for row in rows if (one := figures(row)) is not None]
-    if len({row.step.update for row, _ in timed if row.step is not None}) < 2:
+    if len({(step.update, step.compress) for row, _ in timed if (step := row.step)}) < 2:
         return None
     measured = grouped(timed, lambda pair: pair[0].algorithm)
     rates = {name: mean_of([one.rate for _, one in mine]) for name, mine in measured.items()}
@@ -301,10 +301,10 @@ def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | No
 class StepSummary:
     """Time per update of the weights in one run of training steps.
 
-    ``name``: the kind of exchange as requested; ``title``: the problem and the learners.
-    ``family``: the parameter server's protocol, None for an all-reduce; ``k``: gradients in each
-    update (all ranks' for an all-reduce). ``step``: the time per update of `StepFigures`;
-    ``predicted``: the expected time.
+    ``name``: the kind of exchange as requested, and its compression; ``title``: the problem and the
+    learners. ``family``: the parameter server's protocol, None for an all-reduce and for compressed
+    gradients; ``k``: gradients in each update (all ranks' for an all-reduce). ``step``: the time
+    per update of `StepFigures`; ``predicted``: the expected time.
     """
 
     name: str
@@ -329,9 +329,9 @@ def _summary(row: Measurement, step: Step, time: Uncertain) -> StepSummary:
     family, k = _family(kind, rest, learners)
     law = "" if step.compute in ("", "none") else f", compute {step.compute}"
     return StepSummary(
-        f"{name} {step.compress}".rstrip(),
+        "/".join(filter(None, (name, step.compress))),
         f"{step.problem or step.model}, {learners} learners{law}",
-        family,
+        None if step.compress else family,
         k,
         time,
         step.predicted_s,

@@ -69,7 +69,9 @@ def test_what_a_record_says() -> None:
     assert first.predicted == 0.2 and first.title == "softmax, 4 learners, compute exp:100"
     assert first.loss is not None and first.loss.loss == (2.3, 1.5, 1.2)
     assert summaries([_result("sync", learners=3)])[0].k == 3
-    assert summaries([_result("one_shot", compress="int8")])[0].name == "one_shot int8"
+    assert summaries([_result("one_shot", compress="int8")])[0].name == "one_shot/int8"
+    # A protocol's compressed gradients are no point of the line of those that are not.
+    assert summaries([_result("sync", compress="int8")])[0].family is None
 
 
 NAN = float("nan")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from reports.readers.reading import read
 from reports.records.cores import Load
 from reports.records.measurement import Measurement
 from tests.bench.tuning.tunings import rules
+from tests.command import reports_main
 from tests.conftest import Mpi, Run, called, thorough
 from tests.reports.runs import step_of
 from tests.together import together
@@ -285,6 +287,27 @@ def test_records_are_read_by_reports(tmp_path: Path) -> None:
     (row,) = read(path).rows
     assert (row.collective, row.algorithm, row.ranks) == ("step:toy/64", "ring/ddp", 2)
     assert row.times_s == back.times_s
+
+
+def test_rows_are_named_by_all_that_their_exchange_differs_in(tmp_path: Path) -> None:
+    """Rule: a row's name has its fusion, a late exchange and the compression, in table and record.
+
+    So ``reports compare`` joins no rows of different compression, and says what differs.
+    """
+    files = {code: tmp_path / f"{code}.jsonl" for code in ("none", "int8")}
+    for code, path in files.items():
+        argv = ("--update", "ps,sync", "--overlap", "off", "--compress", code, "--out", str(path))
+        status, out, err = called(steps, "--threads", "2", *TOY, *argv)
+        assert status == 0, err
+        end = "" if code == "none" else f"/{code}"
+        names = [f"ps/ddp/after{end}", f"sync{end}"]
+        assert [row.algorithm for row in read(path).rows] == names
+        assert [line.split()[0] for line in out.splitlines() if re.match("  [ps]", line)] == names
+    status, _, err = called(reports_main, "compare", str(files["none"]), "--", str(files["int8"]))
+    assert (
+        status == 2
+        and "(algorithm: ps/ddp/after, sync against ps/ddp/after/int8, sync/int8)" in err
+    )
 
 
 def test_a_straggler_is_no_base_of_a_speed_up() -> None:

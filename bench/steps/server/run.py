@@ -227,7 +227,7 @@ class _ServerRun:
         noise, waits = self._noise(counters, log)
         record, lines = self._outcome(log, shard, self._exchange_alone(log))
         if disturbed := disturbances(waits, noise):
-            lines = [*lines, f"# {self.job.choice.label}: {disturbed}"]
+            lines = [*lines, f"# {self.job.algorithm}: {disturbed}"]
         return structs.replace(record, noise=noise, core_wait=waits), lines
 
     def _noise(
