@@ -32,7 +32,7 @@ MEANING = {
     MISSING: "something is not on this machine: a library, a device, a launcher",
     RANK_LOST: "a rank failed or never arrived",
     INTERRUPTED: "Ctrl-C",
-    CLOSED: "the reader of standard output has left (`| head`)",
+    CLOSED: "the reader of standard output has left (`head`)",
     HUNG_UP: "SIGHUP",
     TERMINATED: "SIGTERM",
 }
