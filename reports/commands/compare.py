@@ -151,18 +151,14 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
             sys.stdout.write(comparison_markdown(comparisons, differing, rules))
         elif self.format == "table":
             _print(comparisons, rules, self)
-        failed = _failed(comparisons, fail, new)
-        gated = fail is not None or self.fail_missing or self.fail_unjudged
         untold = sum(c.word == CANNOT_TELL for c in comparisons)
-        unjudged = self.unjudged(untold, len(comparisons), CANNOT_TELL) if gated else ""
-        if failed and untold == len(comparisons):
-            unjudged = ""  # a failure says so
-        elif self.fail_unjudged and untold:
-            failed.append(unjudged)
-        if gated and lost and not self.allow_missing:
-            lost_rows = f"{format_count(lost, 'row')} of BASE"
-            way_out = "" if self.fail_missing else "; --allow-missing accepts that"
-            failed.insert(0, f"FAILED: {lost_rows} {agreeing(lost, 'are')} missing in NEW{way_out}")
+        failed = _failed(comparisons, fail, new)
+        unjudged = ""
+        if gated := fail is not None or self.fail_missing or self.fail_unjudged:
+            if not failed or untold < len(comparisons):  # else a failure says so
+                unjudged = self.unjudged(untold, len(comparisons), CANNOT_TELL)
+            failed = [*self._missing(lost), *failed]
+            failed += filter(None, [unjudged] if self.fail_unjudged else [])
         if self.format == "json":
             expected = expectations_document(selection, over_launches(new), readings)
             document = {
@@ -181,6 +177,14 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
         for line in failed:
             print(line)
         return max(int(bool(failed)), broken, expect(selection, over_launches(new), readings))
+
+    def _missing(self, rows: int) -> list[str]:
+        """The line of a gate on ``rows`` of BASE that NEW lacks, unless that is allowed."""
+        if not rows or self.allow_missing:
+            return []
+        way_out = "" if self.fail_missing else "; --allow-missing accepts that"
+        lost = f"{format_count(rows, 'row')} of BASE {agreeing(rows, 'are')}"
+        return [f"FAILED: {lost} missing in NEW{way_out}"]
 
     def _note(
         self,
