@@ -194,15 +194,23 @@ def conclusions(rows: Sequence[Measurement], more: str = "") -> list[str]:
     lines = [
         ": ".join(filter(None, (", ".join(names[w]), words))) for w, words in sentences.items()
     ]
-    law = server_and_ring(rows)
-    if disturbed:  # which says already why it cannot be told
-        law = [text for text in law if not text.startswith(CANNOT_TELL)]
-    return [*filter(None, [disturbed]), *lines, *law]
+    return [*filter(None, [disturbed]), *lines, *server_and_ring(rows)]
 
 
 def are_bare(won: Sequence[Winner]) -> bool:
     """True if there are ratios, and none has an interval, as those of a printed table."""
     return all(w.low is None for w in won) and any(w.margin is not None for w in won)
+
+
+def sentences(ranges: Sequence[Stretch], *, disturbed: bool = False) -> list[str]:
+    """The sentences below a table of ranges: what its tildes mean, and who was the fastest.
+
+    What the table has said, or with ``disturbed`` what `too_disturbed` has, is left out.
+    """
+    text = sentence(ranges)
+    if text.startswith(CANNOT_TELL):
+        return [] if disturbed or are_untold(ranges) else [text]
+    return [text] if disturbed else [*unsure(ranges), text]
 
 
 def are_untold(ranges: Sequence[Stretch]) -> bool:
@@ -431,8 +439,8 @@ def server_and_ring(rows: Sequence[Measurement], launches: Sequence[Measurement]
     busiest ports by the textbook, which the times of one host need not follow: it has no ports.
     Ranks that share cores are named if the two ratios disagree, and on one host.
     Without a ring, the sharded parameter server is compared instead. Rows whose work ranks shared
-    are left out: their times need not follow the bytes of the algorithm. ``launches``: see
-    `winners`.
+    are left out: their times need not follow the bytes of the algorithm. So is what cannot be told
+    because of other programs, as `too_disturbed` says. ``launches``: see `winners`.
     """
     usable = [
         r
@@ -453,7 +461,7 @@ def server_and_ring(rows: Sequence[Measurement], launches: Sequence[Measurement]
             if len({r.placement for r in kind}) > 1:
                 where += ", out-of-place"
             lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown)
-    return lines
+    return [text for text in lines if not (unknown and text.startswith(CANNOT_TELL))]
 
 
 def _port_sentence(

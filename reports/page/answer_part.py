@@ -13,10 +13,9 @@ from reports.analysis.answer import (
     counts,
     crossovers,
     map_head,
-    sentence,
+    sentences,
     server_and_ring,
     stretch_table,
-    unsure,
 )
 from reports.analysis.cautions import too_disturbed, use_of
 from reports.analysis.steps import fastest_samples
@@ -88,9 +87,9 @@ def answer_part(rows: Sequence[Measurement]) -> str:
     won = sorted(winners(rows).items(), key=_placed)
     places = looks(rows)
     maps = [_map(thing, cells, places) for thing, cells in won if len(counts(cells)) > 1]
-    blocks = [_stretches(what, one) for what, one in sorted(answers(rows).items(), key=_placed)][
-        :_MOST
-    ]
+    disturbed = bool(too_disturbed(rows))
+    found = sorted(answers(rows).items(), key=_placed)[:_MOST]
+    blocks = [_stretches(what, one, disturbed) for what, one in found]
     steps = "".join(f"<p>{text(line)}.</p>" for line in fastest_samples(rows))
     if not blocks and not steps:
         return ""
@@ -119,11 +118,10 @@ def _placed(named: tuple[str, object]) -> tuple[bool, str]:
     return PLACEMENT["in"] in named[0], named[0]
 
 
-def _stretches(what: str, ranges: Sequence[Stretch]) -> str:
+def _stretches(what: str, ranges: Sequence[Stretch], disturbed: bool) -> str:
     changes = crossovers(ranges)
     note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
-    note += "".join(f"<p>{text(meaning)}.</p>" for meaning in unsure(ranges))
-    note += f"<p>{text(sentence(ranges))}.</p>"
+    note += "".join(f"<p>{text(one)}.</p>" for one in sentences(ranges, disturbed=disturbed))
     heads, lines = stretch_table(ranges)
     # Long names may be broken behind ``_``, for narrow screens.
     cells = ([text(word).replace("_", "_<wbr>") for word in line] for line in lines)

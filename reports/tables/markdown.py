@@ -10,10 +10,9 @@ from busbar.units import format_change, format_count, format_interval, format_si
 from reports.analysis.answer import (
     answers,
     crossovers,
-    sentence,
+    sentences,
     server_and_ring,
     stretch_table,
-    unsure,
 )
 from reports.analysis.cautions import limit_cell, too_disturbed, warnings_of
 from reports.analysis.compare import Comparison, Difference
@@ -84,8 +83,8 @@ def markdown(rows: Sequence[Measurement]) -> str:
         left -= len(group)
     if left < 0:
         parts.append(f"{format_count(-left, 'row')} more.\n")
-    best = [_answer(what, ranges) for what, ranges in answers(rows).items()]
     why = too_disturbed(rows)
+    best = [_answer(what, ranges, bool(why)) for what, ranges in answers(rows).items()]
     best = [*(_paragraphs(why) if why else []), *best]
     notes = (*server_and_ring(rows), *fastest_samples(rows), *warnings_of(rows))
     warnings = [f"- {_cell(note)}" for note in notes]
@@ -95,13 +94,13 @@ def markdown(rows: Sequence[Measurement]) -> str:
     )
 
 
-def _answer(what: str, ranges: Sequence[Stretch]) -> str:
-    """A table of the fastest algorithm for each range of sizes, with crossovers."""
+def _answer(what: str, ranges: Sequence[Stretch], disturbed: bool) -> str:
+    """A table of the fastest algorithm for each range of sizes, with crossovers and sentences."""
     heads, rows = stretch_table(ranges)
     columns = [(head, "left" if n else "right") for n, head in enumerate(heads)]
     changes = crossovers(ranges)
     notes = [f"\nCrossovers: {_cell(changes)}"] if changes else []
-    notes += [f"\n{_cell(text)}" for text in (*unsure(ranges), sentence(ranges))]
+    notes += [f"\n{_cell(text)}" for text in sentences(ranges, disturbed=disturbed)]
     table = _table(columns, rows)
     return "\n".join([f"**The fastest of {_cell(what)}, by size**", "", *table, *notes, ""])
 

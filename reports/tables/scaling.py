@@ -19,20 +19,18 @@ from busbar.units import format_count, format_rate, format_seconds, format_size
 from reports.analysis.answer import (
     alone,
     answers,
-    are_untold,
     cell,
     conclusions,
     counts,
     crossovers,
     map_head,
     one_launch,
-    sentence,
+    sentences,
     server_and_ring,
     stretch_table,
-    unsure,
     without_rows,
 )
-from reports.analysis.compare import CANNOT_TELL, row_key
+from reports.analysis.compare import row_key
 from reports.analysis.steps import fastest_samples
 from reports.analysis.winners import Cells, Stretch, at_center, decided, time_ratio, winners
 from reports.records.cores import per_core_text
@@ -153,24 +151,19 @@ def answer(
     lines = []
     if every or steps or alone(rows):
         lines = foreword(rows, width, launches, more=more)
-    disturbed = bool(lines)  # which says already why much cannot be told
+    disturbed = bool(lines)
 
     def wrapped(texts: Iterable[str]) -> list[str]:
-        kept = (text for text in texts if not (disturbed and text.startswith(CANNOT_TELL)))
-        return [line for text in kept for line in wrap_line(text, width, len(_GAP))]
+        return [line for text in texts for line in wrap_line(text, width, len(_GAP))]
 
     for what, ranges in every.items():
         lines += [""] * bool(lines) + wrap_line(f"the fastest of {what}, by size", width, 0)
         lines += _ranges(ranges, width)
         if changes := crossovers(ranges):
             lines += wrap_line(f"crossovers: {changes}", width, len(_GAP))
-        text = sentence(ranges)
-        if not text.startswith(CANNOT_TELL):
-            lines += wrapped([*([] if disturbed else unsure(ranges)), text])
-        elif not are_untold(ranges):  # else the table has said so
-            lines += wrapped([text])
+        lines += wrapped(sentences(ranges, disturbed=disturbed))
     lines += wrapped(server_and_ring(rows, launches))
-    return lines + [line for text in steps for line in wrap_line(text, width, len(_GAP))]
+    return lines + wrapped(steps)
 
 
 def foreword(

@@ -525,9 +525,7 @@ def test_nothing_firm_follows_a_disturbed_run() -> None:
     rows = [_result(name, 2, 4096, _spread(t), **known) for name, t in pair]
     every = _rows(*rows)
     assert "cannot tell from library" in said(every) and "~ring" in said(every)
-    assert "cannot tell whether ps takes longer than ring" in said(every)
-    measured = said(every).replace("it should take 2 times as long", "the law")
-    assert not re.search(r"times as (?:fast|long)|\d[ x]+or more|\dx", measured)
+    assert not re.search(r"times as (?:fast|long)|\d[ x]+or more|\dx", said(every))
     for report in (closing, closing_sentences):  # the options that no record has
         lines = report(every, "median", more="-q --out x-2.jsonl")
         assert sum(one.endswith(" --wait-quiet 10m -q --out x-2.jsonl") for one in lines) == 1
