@@ -428,6 +428,34 @@ def test_an_interval_is_widened_by_what_other_programs_can_have_done() -> None:
     assert widened(None, [quiet], [quiet], unknown=True) is None
 
 
+def test_no_program_makes_a_port_faster() -> None:
+    """Rule: without other programs a row takes no less than its bytes through the port, so its
+    ratio has an interval where the waits of messages alone would leave none.
+    """  # noqa: D205
+    rows = [
+        replace(
+            _result(
+                {**STEP, "update": name, "messages": messages, "port_rate": 1e6}, [t] * 9, name
+            ),
+            others_share=0.95,
+            sent_bytes=sent,
+            received_bytes=received,
+        )
+        for name, t, messages, sent, received in (
+            ("ring", 0.18, 48, 150_000, 150_000),
+            ("ps", 0.62, 24, 310_000, 200_000),
+        )
+    ]
+    ring, ps = rows
+    assert widened((3.4, 3.5), [ps], [ring], unknown=True) == pytest.approx(
+        (3.4 * 0.31 / 0.62, 3.5 * 0.18 / 0.15)
+    )
+    assert re.match(r"ring takes the least time: .*; ps takes 3\.44 times .*\(1\.7", fastest(rows))
+    # A port's burst may make a row a little faster than its rate: that is no lengthening.
+    quick = replace(ps, sent_bytes=700_000)
+    assert widened((3.4, 3.5), [quick], [quick], unknown=True) == (3.4, 3.5)
+
+
 def test_an_update_of_several_runs_is_one_contender() -> None:
     """Rule: what two runs measured is compared with another update, and not with itself."""
     ring = [_result({**STEP, "update": "ring"}, [f * t for t in TIMES]) for f in (1.0, 1.01)]
