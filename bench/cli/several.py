@@ -39,7 +39,7 @@ _FINAL = (MISSING, CLOSED)
 def several(
     module: Sequence[str],
     options: RunOptions,
-    closing: Callable[[Path], list[str]] | None = None,
+    closing: Callable[[Path, str], list[str]] | None = None,
     *,
     details: bool = True,
     quiet: bool = False,
@@ -50,8 +50,9 @@ def several(
     the order of counts. If a launch fails, the others still run, and the highest status is
     returned. A signal ends the current launch, which reports its results, and skips the rest;
     results so far are shown, and the status is the signal's. ``closing``: makes the closing lines
-    from the file of all rows, instead of the usual ones. ``details``: print the tables of every
-    launch, too. ``quiet``: print closing sentences only. Raises Unsupported under a launcher.
+    from the file of all rows and the words of `repeated`, instead of the usual ones. ``details``:
+    print the tables of every launch, too. ``quiet``: print closing sentences only. Raises
+    Unsupported under a launcher.
     """
     counts = options.launch_counts
     what = f"--ranks {','.join(map(str, counts))}"
@@ -77,7 +78,9 @@ def several(
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
             if ended.interrupted or ended.status in _FINAL:
                 break
-        lines = closing(rows) if closing else _closing(rows, options, details, quiet)
+        lines = (
+            closing(rows, repeated(options)) if closing else _closing(rows, options, details, quiet)
+        )
         if ended.interrupted:
             if kept := kept_in(options):
                 print_note(kept.removeprefix("; "))

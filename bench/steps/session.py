@@ -88,7 +88,10 @@ class _StepSession(RunSession):
             return []
         rows = self._keeper.results
         best = best_fusion(rows) if self._options.sweep == "fusion" else []
-        return [*closing_lines(rows, repeated(self._options)), *best]
+        return [
+            *closing_lines(rows, repeated(self._options), whole=self._options.after is None),
+            *best,
+        ]
 
     def _depart(self, choice: UpdateChoice, lost: int) -> None:
         """End this rank: MPI ranks were lost, and all further kinds of exchange need them.

@@ -167,17 +167,18 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
     return lines
 
 
-def closing_lines(rows: Sequence[Measurement], more: str = "") -> list[str]:
+def closing_lines(rows: Sequence[Measurement], more: str = "", *, whole: bool = True) -> list[str]:
     """The lines below all rows: what figures without a number mean, the fastest update, noise.
 
-    ``more``: see `too_disturbed`.
+    ``more``: see `too_disturbed`. ``whole``: False for a launch of several, below the last of which
+    stands whether to repeat them.
     """
     from reports.analysis.answer import exchanges_alone  # slow to import
 
     known = [(row, one) for row in rows if (one := figures(row)) is not None]
     verdict = fastest(rows)
     texts = [
-        too_disturbed(rows, more),
+        too_disturbed(rows, more) if whole else "",
         f"answer: {verdict}" if verdict else "",
         lowest_loss(rows),
         exchanges_alone(rows),
@@ -186,8 +187,13 @@ def closing_lines(rows: Sequence[Measurement], more: str = "") -> list[str]:
         beyond_compute(one for _, one in known),
         *_without_numbers(known),
     ]
+    return list(_comments(texts))
+
+
+def _comments(texts: Iterable[str]) -> Iterator[str]:
+    """Sentences as lines of the terminal's width, with a mark before each."""
     width = min(_table().terminal, 100) - 2
-    return [f"# {line}" for text in texts for line in wrap_line(text, width, 2)]
+    return (f"# {line}" for text in texts for line in wrap_line(text, width, 2))
 
 
 def _without_numbers(known: Sequence[tuple[Measurement, StepFigures]]) -> Iterator[str]:
@@ -320,13 +326,18 @@ _COLUMNS = (
 _BAR = 20
 
 
-def scaling_lines(rows: Path) -> list[str]:
-    """The table of ``--sweep ranks`` from a file of records; empty if it cannot be read."""
+def scaling_lines(rows: Path, more: str = "") -> list[str]:
+    """The table of ``--sweep ranks`` from a file of records; empty if it cannot be read.
+
+    What disturbed the rows stands below, with the command of all launches. ``more``: see
+    `too_disturbed`.
+    """
     try:
         steps = measurements(rows.read_text())
     except (OSError, ValueError, ReportError):
         return []
-    return list(_scaling(steps))
+    cautions = list(_comments([too_disturbed(steps, more), disturbance(steps)]))
+    return [*_scaling(steps), *(["#", *cautions] if cautions else [])]
 
 
 def _scaling(steps: Iterable[Measurement]) -> Iterable[str]:

@@ -582,6 +582,32 @@ def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
     assert "the 1 rank measured is a straggler" in lines[1] and "%" not in "".join(lines)
 
 
+def test_a_disturbed_sweep_of_ranks_says_so_once_below_its_table(tmp_path: Path) -> None:
+    """Rule: the command to repeat a sweep is that of all its launches, and stands below the table;
+    a launch has none of its own.
+    """  # noqa: D205
+    environment = {"options": "--model toy -n 8 --sweep ranks -A ring"}
+    rows = [
+        replace(
+            _result({"gradients": ranks, "batch": 10, "update": "ring"}, [0.1] * 8, ranks=ranks),
+            noise=Noise(others=(0.9,)),
+            run=run_of(environment, "step:m"),
+        )
+        for ranks in (1, 2)
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(to_jsonl(rows))
+    lines = scaling_lines(path, "--json")
+    text = " ".join(" ".join(line.removeprefix("#") for line in lines).split())
+    table, _, cautions = text.partition("too disturbed to rely on these figures: other programs")
+    assert "efficiency" in table and "took up to 90 % of all cores in 2 of 2 rows" in cautions
+    command = "step --ranks 1,2 --model toy -n 8 --sweep ranks -A ring --wait-quiet 10m --json"
+    assert cautions.count(command) == 1
+    disturbed = [replace(row, others_share=0.9) for row in rows]
+    assert "repeat the run" in " ".join(closing_lines(disturbed))
+    assert "repeat" not in " ".join(closing_lines(disturbed, whole=False))
+
+
 def test_a_page_and_a_figure_show_what_is_exposed() -> None:
     """Rule: a page has a part for steps, with names escaped; `plot` draws them."""
     step = {**STEP, "compute_s": [0.09], "exchange_s": [0.08], "messages": 12}
