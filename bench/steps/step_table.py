@@ -25,6 +25,7 @@ from busbar.units import (
 from reports.analysis.cautions import disturbance, too_disturbed
 from reports.analysis.steps import (
     StepFigures,
+    best_fusion,
     beyond_compute,
     exposed_text,
     fastest,
@@ -37,8 +38,7 @@ from reports.analysis.steps import (
 )
 from reports.readers.codec import measurements
 from reports.records.cores import Load
-from reports.records.measurement import LIBRARY, Measurement, grouped
-from reports.records.steps import Step
+from reports.records.measurement import LIBRARY, Measurement
 from reports.statistics.uncertain import Uncertain
 
 # The width of the name reduce+broadcast/ddp; a longer name is printed on a separate line.
@@ -141,37 +141,13 @@ def _row(one: Measurement, known: StepFigures, table: _Table) -> Iterator[str]:
     )
 
 
-def best_fusion(rows: Sequence[Measurement]) -> list[str]:
-    """A line for each kind of exchange: the fusion with the shortest steps, and equally short ones.
-
-    Two fusions differ if the 95 % intervals of their medians do not overlap.
-    """
-    lines: list[str] = []
-    steps = [(known.step, one.step or Step()) for one in rows if (known := figures(one))]
-    for name, alike in grouped(steps, lambda pair: pair[1].update).items():
-        if len(alike) < 2:
-            continue
-        alike.sort(key=lambda pair: pair[0].value)
-        best, at = alike[0]
-        meets = [
-            step.fusion
-            for time, step in alike[1:]
-            if best.high is None or time.low is None or time.low <= best.high
-        ]
-        last, worst = alike[-1]
-        lines.append(
-            f"# best fusion of {name}: {at.fusion}, {format_seconds(best.value)}"
-            + (f" (not told from {', '.join(meets)})" if meets else "")
-            + f"; worst: {worst.fusion}, {last.value / best.value:.2f} times as long"
-        )
-    return lines
-
-
-def closing_lines(rows: Sequence[Measurement], more: str = "", *, whole: bool = True) -> list[str]:
+def closing_lines(
+    rows: Sequence[Measurement], more: str = "", *, whole: bool = True, fusions: bool = False
+) -> list[str]:
     """The lines below all rows: what figures without a number mean, the fastest update, noise.
 
     ``more``: see `too_disturbed`. ``whole``: False for a launch of several, below the last of which
-    stands whether to repeat them.
+    stands whether to repeat them. ``fusions``: also name the `best_fusion` of each update.
     """
     from reports.analysis.answer import exchanges_alone  # slow to import
 
@@ -186,6 +162,7 @@ def closing_lines(rows: Sequence[Measurement], more: str = "", *, whole: bool = 
         disturbance(rows),
         beyond_compute(one for _, one in known),
         *_without_numbers(known),
+        *(best_fusion(rows) if fusions else []),
     ]
     return list(_comments(texts))
 

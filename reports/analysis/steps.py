@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from busbar.counters import taken
+from busbar.counters import SHORTEST_S, taken
 from busbar.statistics import interval, mean_interval
 from busbar.units import format_count, format_digits, format_seconds
 from reports.analysis.disturbance import mostly_disturbed, widened
@@ -185,18 +185,23 @@ class _Behind(NamedTuple):
         """Why it may take no longer, as a clause."""
         if self.ends is None:
             return "no interval of their ratio: measure more steps"
-        return self.takes if self.ends == self.ratio.ends else taken(self.others)
+        if self.ends == self.ratio.ends:
+            return self.takes
+        return (
+            taken(self.others) or f"steps of less than {SHORTEST_S:g} s do not show other programs"
+        )
 
 
 def _ahead(rows: Sequence[Measurement]) -> _Ahead | None:
-    """How the updates of one workload compare; None with fewer than two that have times.
+    """How the updates of one workload compare, and their fusions and compressions (`algorithm`).
 
-    Of an update that several runs measured the rate is the mean of theirs.
+    None with fewer than two that have times, and on one rank, which exchanges nothing. Of an update
+    that several runs measured the rate is the mean of theirs.
     """
-    timed = [(row, one) for row in rows if (one := figures(row)) is not None]
-    if len({(step.update, step.compress) for row, _ in timed if (step := row.step)}) < 2:
-        return None
+    timed = [(row, one) for row in rows if (one := figures(row)) is not None and row.ranks != 1]
     measured = grouped(timed, lambda pair: pair[0].algorithm)
+    if len(measured) < 2:
+        return None
     rates = {name: mean_of([one.rate for _, one in mine]) for name, mine in measured.items()}
     rows_of = {name: [row for row, _ in mine] for name, mine in measured.items()}
     first, *behind = sorted(rates, key=lambda each: -rates[each].value)
@@ -230,6 +235,29 @@ def fastest(rows: Sequence[Measurement]) -> str:
     near = ahead.open[0]
     doubt = f"cannot tell whether {ahead.name} or {near.name} takes less time"
     return "; ".join([f"{doubt}: {ahead.name} took {took}", near.why_open, *clauses])
+
+
+def best_fusion(rows: Sequence[Measurement]) -> list[str]:
+    """For each update the fusion with the shortest steps, those that may be as short, the worst.
+
+    For rows of a run with ``--sweep fusion``. Decided as in `fastest`.
+    """
+    texts = []
+    steps = [(row, row.step) for row in rows if row.step is not None]
+    for update, alike in grouped(steps, lambda pair: pair[1].update).items():
+        ahead = _ahead([row for row, _ in alike])
+        if ahead is None:
+            continue
+        fusions = {row.algorithm: step.fusion for row, step in alike}
+        took = f"{fusions[ahead.name]}, {format_seconds(ahead.sample.value)} a sample"
+        head = f"best fusion of {update}: {took}"
+        clauses = [head if ahead.told else f"cannot tell the {head}"]
+        if ahead.open:
+            near = ", ".join(fusions[one.name] for one in ahead.open)
+            clauses.append(f"not told from {near}: {ahead.open[0].why_open}")
+        clauses += [f"worst: {one.takes}" for one in ahead.told[-1:]]
+        texts.append("; ".join(clauses))
+    return texts
 
 
 def is_fastest_told(rows: Sequence[Measurement]) -> bool:

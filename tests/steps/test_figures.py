@@ -19,7 +19,7 @@ from bench.steps.step_table import closing_lines, header, ports_law, row, scalin
 from busbar.canvas import canvas
 from reports.analysis.answer import exchanges_alone
 from reports.analysis.disturbance import widened
-from reports.analysis.steps import fastest, figures
+from reports.analysis.steps import best_fusion, fastest, figures
 from reports.figures.steps import _stacked, bars
 from reports.page.answer_part import answer_part, doubt
 from reports.page.steps_part import steps_part
@@ -426,6 +426,34 @@ def test_an_interval_is_widened_by_what_other_programs_can_have_done() -> None:
     uncounted = replace(ps, step=None)
     assert widened((3.9, 4.1), [uncounted], [ring], unknown=True) == (0.0, inf)
     assert widened(None, [quiet], [quiet], unknown=True) is None
+
+
+def test_the_best_fusion_is_decided_as_the_fastest_update_is() -> None:
+    """Rule: a fusion is called best where the run can tell, by what other programs can have done;
+    steps too short to show other programs say that.
+    """  # noqa: D205
+    quiet = [
+        _result(
+            {**STEP, "update": "ring", "fusion": fusion}, [k * t for t in TIMES], f"ring/{fusion}"
+        )
+        for fusion, k in (("none", 2), ("1M", 1), ("all", 1.01))
+    ]
+    (line,) = best_fusion(quiet)
+    assert re.match(
+        r"best fusion of ring: 1M, .* a sample; not told from all: ring/all takes", line
+    )
+    assert "; worst: ring/none takes 2.00 times as long (1.50 to 2.67)" in line
+    disturbed = [replace(row, others_share=0.9) for row in quiet]
+    assert best_fusion(disturbed)[0].startswith("cannot tell the best fusion of ring: 1M")
+    assert best_fusion(disturbed)[0].endswith("other programs took up to 90 % of all cores")
+    short = [
+        _result(
+            {**STEP, "update": "ring", "fusion": name}, [t / 1e4 for t in TIMES], f"ring/{name}"
+        )
+        for name in ("ddp", "256K")
+    ]
+    (line,) = best_fusion([*short, *disturbed])
+    assert "not told from 256K" in line and ": steps of less than 0.1 s do not show other" in line
 
 
 def test_no_program_makes_a_port_faster() -> None:
