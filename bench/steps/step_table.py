@@ -61,6 +61,9 @@ def header(
         f"compute {options.compute.label}{slow}, {'burning' if options.burn else 'asleep'};"
         f" batch {options.batch} a rank; {_exchanges(options)}",
     ]
+    if nranks == 1:
+        swept = options.after is not None  # one of several counts of ranks
+        texts.append("1 rank exchanges nothing" + ("" if swept else "; give --ranks 4"))
     if crowd is not None and crowd.per_core > 1:
         texts.append(crowd.remark(nranks))
     if mpi is not None:
@@ -182,6 +185,9 @@ def _without_numbers(known: Sequence[tuple[Measurement, StepFigures]]) -> Iterat
             "hidden none: the exchange made the step longer than it takes alone, so overlap hid"
             " nothing of it"
         )
+    alone = [row for row, step in steps if row.ranks == 1 and step.compute != "none"]
+    if alone:
+        yield f"hidden -{_of(alone, every)}: 1 rank exchanges nothing"
     pushes = [row for row, step in steps if step.learners is not None]
     if pushes:
         yield f"hidden -{_of(pushes, every)}: a push to a server follows its gradient"

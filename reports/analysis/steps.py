@@ -32,9 +32,9 @@ class StepFigures:
     ``rate``: samples/s of all ranks. ``compute``: the same steps without exchange. ``exposed``:
     median of T_step - T_compute. ``hidden``: the share of the exchange (its time when it runs
     alone) that is not exposed; below 0 if overlap costs more than it saves; only of exchanges that
-    overlap compute. ``speedup``: samples/s over those that the compute of one rank alone would
-    reach; ``efficiency``: speedup over all ranks, servers included. By noise ``exposed`` can be
-    below 0, and ``hidden`` and ``efficiency`` above 1 (`beyond_compute`).
+    overlap compute, on several ranks. ``speedup``: samples/s over those that the compute of one
+    rank alone would reach; ``efficiency``: speedup over all ranks, servers included. By noise
+    ``exposed`` can be below 0, and ``hidden`` and ``efficiency`` above 1 (`beyond_compute`).
     ``predicted``: the step by the model or the formula; ``over_predicted``: the measured step over
     it.
     """
@@ -65,7 +65,8 @@ def figures(row: Measurement) -> StepFigures | None:
     hidden = speedup = None
     if step.compute != "none":  # without compute, nothing can be hidden and one rank has no rate
         alone = _uncertain(step.one_rank_s, step.one_rank_interval_s)
-        if exposed is not None and is_overlapped(step) and exchange and median(exchange) > 0:
+        hides = is_overlapped(step) and row.ranks != 1  # one rank exchanges nothing
+        if exposed is not None and hides and exchange and median(exchange) > 0:
             hidden = _hidden(exposed, median_of(exchange))
         if alone is not None and alone.value > 0:
             speedup = alone.over(whole).times(gradients)
@@ -98,9 +99,9 @@ def roles(servers: Mapping[str, int], ranks: int) -> str:
     """What the ranks do in each update, and what the efficiency of all is divided by.
 
     ``servers``: ranks that only serve, 0 for an all-reduce, by the update's name. Empty if all
-    updates are all-reduces without a server.
+    updates are all-reduces without a server, or if there is one rank.
     """
-    if not any(servers.values()) and "ps" not in servers:
+    if ranks == 1 or (not any(servers.values()) and "ps" not in servers):
         return ""
     texts = []
     for count, names in grouped(servers, servers.__getitem__).items():

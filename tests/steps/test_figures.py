@@ -528,6 +528,24 @@ def test_the_header_says_what_ranks_do() -> None:
     assert "sync: 2 servers, 3 learners" in " ".join(header(two, 5, None, None, ""))
 
 
+def test_one_rank_is_said_to_exchange_nothing() -> None:
+    """Rule: a run of one rank says that it exchanges nothing, and what to give; its figures speak
+    of no hidden exchange, and no update of it is called faster.
+    """  # noqa: D205
+    alone = header(_options("--model", "toy", "--update", "ring,ps"), 1, None, None, "")
+    assert "# 1 rank exchanges nothing; give --ranks 4" in alone
+    assert not any("all 1 rank" in line for line in alone)
+    launch = ("--sweep", "ranks", "--ranks", "1", "--after", "rows.jsonl")
+    assert "# 1 rank exchanges nothing" in header(_options(*launch), 1, None, None, "")
+    rows = [
+        _result({**STEP, "update": name}, [k * t for t in TIMES], name, ranks=1)
+        for name, k in (("ring", 1), ("ps", 3))
+    ]
+    text = " ".join(closing_lines(rows))
+    assert "hidden -: 1 rank exchanges nothing" in text and "hidden none" not in text
+    assert fastest(rows) == "" and "answer" not in text
+
+
 def test_k_is_explained_above_the_table() -> None:
     """Rule: where an update has a K, a line says what it counts."""
     for name, explained in (("k-sync:2", True), ("sync", False)):
