@@ -383,6 +383,8 @@ def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, updat
             "rank 0 serves async and computes nothing; learners are ranks 1 to 2",
         ),
         (["--cycle", "5"], "write a time such as 5ms"),
+        (["--update", "sync", "--threads", "3", "--fusion", "all"], "leave --fusion out"),
+        (["--update", "sync", "--threads", "3", "--sweep", "fusion"], "has no buckets"),
         (["--scale", "0"], "at least 1"),
         (["--sweep", "ranks"], "--ranks P"),
         (["--sweep", "ranks", "--threads", "2"], "not --threads"),
