@@ -413,14 +413,14 @@ class Parser(argparse.ArgumentParser):
         if command:
             rest = [word for word in self._left if word != command]
             meant = f"; options follow the command: {self.prog} {shlex.join([command, *rest])}"
-        elif self.before_command and self._left and not self._left[0].startswith("-"):
-            first = self._left[0]
-            before = self.before_command.removesuffix(f"{first} ")
-            meant = f"; a command follows after --, as in: {before}{first}"
         elif not meant and (word in ("out", "output") or self._left[:1] == ["-o"]):
             meant = "; the result is standard output: > FILE keeps it"
         elif self._left and (near := _near(self._left[0], self.commands)):
             meant = f"; did you mean {self.prog} {near[0]}?"
+        elif self.before_command and self._left and not self._left[0].startswith("-"):
+            first = self._left[0]
+            before = self.before_command.removesuffix(f"{first} ")
+            meant = f"; a command follows after --, as in: {before}{first}"
         elif self._left and not wrong and (option := self._option_meant(known)):
             meant = f"; did you mean {option}?"
         # A program would see argparse's own exceptions above this one.
