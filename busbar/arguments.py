@@ -417,11 +417,12 @@ class Parser(argparse.ArgumentParser):
             meant = "; the result is standard output: > FILE keeps it"
         elif self._left and (near := _near(self._left[0], self.commands)):
             meant = f"; did you mean {self.prog} {near[0]}?"
-        elif self._left and not wrong:
-            if self.before_command:
-                meant = f"; a command follows after --, as in: {self.before_command}{self._left[0]}"
-            elif option := self._option_meant(known):
-                meant = f"; did you mean {option}?"
+        elif self.before_command and self._left and not self._left[0].startswith("-"):
+            first = self._left[0]
+            before = self.before_command.removesuffix(f"{first} ")
+            meant = f"; a command follows after --, as in: {before}{first}"
+        elif self._left and not wrong and (option := self._option_meant(known)):
+            meant = f"; did you mean {option}?"
         # A program would see argparse's own exceptions above this one.
         raise Unsupported(f"{message}{meant}; see {self.prog} --help") from None
 

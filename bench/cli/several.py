@@ -42,7 +42,7 @@ _NOT_KEPT = "; raw times are not kept (--out FILE.jsonl keeps them)"
 def several(
     module: Sequence[str],
     options: RunOptions,
-    closing: Callable[[Path], list[str]] | None = None,
+    closing: Callable[[Path, str], list[str]] | None = None,
     *,
     details: bool = True,
 ) -> int:
@@ -52,8 +52,8 @@ def several(
     the order of counts. If a launch fails, the others still run, and the highest status is
     returned. A signal ends the current launch, which reports its results, and skips the rest;
     results so far are shown, and the status is the signal's. ``closing``: makes the closing lines
-    from the file of all rows, instead of the usual ones. ``details``: print the tables of every
-    launch, too. Raises Unsupported under a launcher.
+    from the file of all rows and the words of `repeated`, instead of the usual ones. ``details``:
+    print the tables of every launch, too. Raises Unsupported under a launcher.
     """
     counts = options.launch_counts
     what = f"--ranks {','.join(map(str, counts))}"
@@ -81,7 +81,7 @@ def several(
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
             if ended.interrupted or ended.status in _FINAL:
                 break
-        lines = closing(rows) if closing else _closing(rows, options, details)
+        lines = closing(rows, repeated(options)) if closing else _closing(rows, options, details)
         if options.quiet:
             _note_in_brief(rows)
         if ended.interrupted:

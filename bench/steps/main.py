@@ -102,6 +102,14 @@ def _ranks(options: StepOptions) -> int:
 
 def check(options: StepOptions, nranks: int) -> None:
     """Raise Unsupported, before ranks start, if the options do not fit ``nranks`` ranks."""
+    fusing = {"buckets": "--fusion", "cycle": "--cycle"}
+    given = [flag for name, flag in fusing.items() if name in options.given]
+    given += ["--sweep fusion"] * (options.sweep == "fusion")
+    if given and not any(update(choice.name).fused for choice in options.updates):
+        raise Unsupported(
+            f"{given[0]}: --update {options.update} pushes whole gradients to a server and has no"
+            f" buckets; leave {given[0]} out, or add an all-reduce such as ring"
+        )
     for rank in options.compute.slow:
         if rank >= nranks:
             raise Unsupported(f"--straggler {rank}: there are {nranks} ranks, 0 to {nranks - 1}")

@@ -16,7 +16,7 @@ from bench.run.session import RunSession
 from bench.steps.compute import prompt_timers
 from bench.steps.job import StepJob, step_record, update
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.step_table import best_fusion, closing_lines, header, row
+from bench.steps.step_table import closing_lines, header, row
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
 from busbar.files import check, write
 from busbar.host import boot, emulated_port_rate
@@ -86,9 +86,9 @@ class _StepSession(RunSession):
         """The lines below the table."""
         if self._options.json:
             return []
-        rows = self._keeper.results
-        best = best_fusion(rows) if self._options.sweep == "fusion" else []
-        return [*closing_lines(rows, repeated(self._options)), *best]
+        options, rows = self._options, self._keeper.results
+        whole, fusions = options.after is None, options.sweep == "fusion"
+        return closing_lines(rows, repeated(options), whole=whole, fusions=fusions)
 
     def _depart(self, choice: UpdateChoice, lost: int) -> None:
         """End this rank: MPI ranks were lost, and all further kinds of exchange need them.

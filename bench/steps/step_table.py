@@ -25,6 +25,7 @@ from busbar.units import (
 from reports.analysis.cautions import disturbance, too_disturbed
 from reports.analysis.steps import (
     StepFigures,
+    best_fusion,
     beyond_compute,
     exposed_text,
     fastest,
@@ -37,8 +38,7 @@ from reports.analysis.steps import (
 )
 from reports.readers.codec import measurements
 from reports.records.cores import Load
-from reports.records.measurement import LIBRARY, Measurement, grouped
-from reports.records.steps import Step
+from reports.records.measurement import LIBRARY, Measurement
 from reports.statistics.uncertain import Uncertain
 
 # The width of the name reduce+broadcast/ddp; a longer name is printed on a separate line.
@@ -61,6 +61,9 @@ def header(
         f"compute {options.compute.label}{slow}, {'burning' if options.burn else 'asleep'};"
         f" batch {options.batch} a rank; {_exchanges(options)}",
     ]
+    if nranks == 1:
+        swept = options.after is not None  # one of several counts of ranks
+        texts.append("1 rank exchanges nothing" + ("" if swept else "; give --ranks 4"))
     if crowd is not None and crowd.per_core > 1:
         texts.append(crowd.remark(nranks))
     if mpi is not None:
@@ -141,43 +144,20 @@ def _row(one: Measurement, known: StepFigures, table: _Table) -> Iterator[str]:
     )
 
 
-def best_fusion(rows: Sequence[Measurement]) -> list[str]:
-    """A line for each kind of exchange: the fusion with the shortest steps, and equally short ones.
-
-    Two fusions differ if the 95 % intervals of their medians do not overlap.
-    """
-    lines: list[str] = []
-    steps = [(known.step, one.step or Step()) for one in rows if (known := figures(one))]
-    for name, alike in grouped(steps, lambda pair: pair[1].update).items():
-        if len(alike) < 2:
-            continue
-        alike.sort(key=lambda pair: pair[0].value)
-        best, at = alike[0]
-        meets = [
-            step.fusion
-            for time, step in alike[1:]
-            if best.high is None or time.low is None or time.low <= best.high
-        ]
-        last, worst = alike[-1]
-        lines.append(
-            f"# best fusion of {name}: {at.fusion}, {format_seconds(best.value)}"
-            + (f" (not told from {', '.join(meets)})" if meets else "")
-            + f"; worst: {worst.fusion}, {last.value / best.value:.2f} times as long"
-        )
-    return lines
-
-
-def closing_lines(rows: Sequence[Measurement], more: str = "") -> list[str]:
+def closing_lines(
+    rows: Sequence[Measurement], more: str = "", *, whole: bool = True, fusions: bool = False
+) -> list[str]:
     """The lines below all rows: what figures without a number mean, the fastest update, noise.
 
-    ``more``: see `too_disturbed`.
+    ``more``: see `too_disturbed`. ``whole``: False for a launch of several, below the last of which
+    stands whether to repeat them. ``fusions``: also name the `best_fusion` of each update.
     """
     from reports.analysis.answer import exchanges_alone  # slow to import
 
     known = [(row, one) for row in rows if (one := figures(row)) is not None]
     verdict = fastest(rows)
     texts = [
-        too_disturbed(rows, more),
+        too_disturbed(rows, more) if whole else "",
         f"answer: {verdict}" if verdict else "",
         lowest_loss(rows),
         exchanges_alone(rows),
@@ -185,9 +165,15 @@ def closing_lines(rows: Sequence[Measurement], more: str = "") -> list[str]:
         disturbance(rows),
         beyond_compute(one for _, one in known),
         *_without_numbers(known),
+        *(best_fusion(rows) if fusions else []),
     ]
+    return list(_comments(texts))
+
+
+def _comments(texts: Iterable[str]) -> Iterator[str]:
+    """Sentences as lines of the terminal's width, with a mark before each."""
     width = min(_table().terminal, 100) - 2
-    return [f"# {line}" for text in texts for line in wrap_line(text, width, 2)]
+    return (f"# {line}" for text in texts for line in wrap_line(text, width, 2))
 
 
 def _without_numbers(known: Sequence[tuple[Measurement, StepFigures]]) -> Iterator[str]:
@@ -199,6 +185,9 @@ def _without_numbers(known: Sequence[tuple[Measurement, StepFigures]]) -> Iterat
             "hidden none: the exchange made the step longer than it takes alone, so overlap hid"
             " nothing of it"
         )
+    alone = [row for row, step in steps if row.ranks == 1 and step.compute != "none"]
+    if alone:
+        yield f"hidden -{_of(alone, every)}: 1 rank exchanges nothing"
     pushes = [row for row, step in steps if step.learners is not None]
     if pushes:
         yield f"hidden -{_of(pushes, every)}: a push to a server follows its gradient"
@@ -320,13 +309,18 @@ _COLUMNS = (
 _BAR = 20
 
 
-def scaling_lines(rows: Path) -> list[str]:
-    """The table of ``--sweep ranks`` from a file of records; empty if it cannot be read."""
+def scaling_lines(rows: Path, more: str = "") -> list[str]:
+    """The table of ``--sweep ranks`` from a file of records; empty if it cannot be read.
+
+    What disturbed the rows stands below, with the command of all launches. ``more``: see
+    `too_disturbed`.
+    """
     try:
         steps = measurements(rows.read_text())
     except (OSError, ValueError, ReportError):
         return []
-    return list(_scaling(steps))
+    cautions = list(_comments([too_disturbed(steps, more), disturbance(steps)]))
+    return [*_scaling(steps), *(["#", *cautions] if cautions else [])]
 
 
 def _scaling(steps: Iterable[Measurement]) -> Iterable[str]:

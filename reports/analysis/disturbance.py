@@ -64,18 +64,31 @@ def lengthening(rows: Sequence[Measurement], unknown: bool) -> float:
 
     1 if other programs moved none of them (`moved_by_others`). Programs that took a share s of all
     cores left 1 - s of them, with which all work takes 1 / (1 - s) times as long, and each message
-    may have waited `LATE_S` for a core. Infinite if these waits may be the whole time, or if the
-    messages of an iteration were not counted, as those of a sweep.
+    may have waited `LATE_S` for a core. No row takes less than `_port_s` without them. Infinite if
+    these waits may be the whole time, or if the messages of an iteration were not counted, as those
+    of a sweep, and the ports have no known rate.
     """
     return max(map(_lengthening, rows)) if moved_by_others(rows, unknown) else 1.0
 
 
 def _lengthening(row: Measurement) -> float:
-    messages = None if row.step is None else row.step.messages
-    if messages is None or not row.time_s or not tells_others(row):
+    if not row.time_s:
         return inf
-    least = row.time_s * (1 - (row.others_share or 0.0)) - messages * LATE_S
-    return row.time_s / least if least > 0 else inf
+    least, messages = _port_s(row), None if row.step is None else row.step.messages
+    if messages is not None and tells_others(row):
+        least = max(least, row.time_s * (1 - (row.others_share or 0.0)) - messages * LATE_S)
+    return max(1.0, row.time_s / least) if least > 0 else inf
+
+
+def _port_s(row: Measurement) -> float:
+    """Seconds that an iteration's bytes take through a port in one direction, at the port's rate.
+
+    Of the rank that sent or received most; 0 if ranks have no ports of a known rate, or if bytes
+    were not counted. Unlike `Step.port_s` it holds where the two directions overlap.
+    """
+    if row.step is None or not row.step.port_rate:
+        return 0.0
+    return max(row.sent_bytes or 0, row.received_bytes or 0) / row.step.port_rate
 
 
 def mostly_disturbed(rows: Sequence[Measurement]) -> bool:

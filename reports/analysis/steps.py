@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from busbar.counters import taken
+from busbar.counters import SHORTEST_S, taken
 from busbar.statistics import interval, mean_interval
 from busbar.units import format_count, format_digits, format_seconds
 from reports.analysis.disturbance import mostly_disturbed, widened
@@ -32,9 +32,9 @@ class StepFigures:
     ``rate``: samples/s of all ranks. ``compute``: the same steps without exchange. ``exposed``:
     median of T_step - T_compute. ``hidden``: the share of the exchange (its time when it runs
     alone) that is not exposed; below 0 if overlap costs more than it saves; only of exchanges that
-    overlap compute. ``speedup``: samples/s over those that the compute of one rank alone would
-    reach; ``efficiency``: speedup over all ranks, servers included. By noise ``exposed`` can be
-    below 0, and ``hidden`` and ``efficiency`` above 1 (`beyond_compute`).
+    overlap compute, on several ranks. ``speedup``: samples/s over those that the compute of one
+    rank alone would reach; ``efficiency``: speedup over all ranks, servers included. By noise
+    ``exposed`` can be below 0, and ``hidden`` and ``efficiency`` above 1 (`beyond_compute`).
     ``predicted``: the step by the model or the formula; ``over_predicted``: the measured step over
     it.
     """
@@ -65,7 +65,8 @@ def figures(row: Measurement) -> StepFigures | None:
     hidden = speedup = None
     if step.compute != "none":  # without compute, nothing can be hidden and one rank has no rate
         alone = _uncertain(step.one_rank_s, step.one_rank_interval_s)
-        if exposed is not None and is_overlapped(step) and exchange and median(exchange) > 0:
+        hides = is_overlapped(step) and row.ranks != 1  # one rank exchanges nothing
+        if exposed is not None and hides and exchange and median(exchange) > 0:
             hidden = _hidden(exposed, median_of(exchange))
         if alone is not None and alone.value > 0:
             speedup = alone.over(whole).times(gradients)
@@ -98,9 +99,9 @@ def roles(servers: Mapping[str, int], ranks: int) -> str:
     """What the ranks do in each update, and what the efficiency of all is divided by.
 
     ``servers``: ranks that only serve, 0 for an all-reduce, by the update's name. Empty if all
-    updates are all-reduces without a server.
+    updates are all-reduces without a server, or if there is one rank.
     """
-    if not any(servers.values()) and "ps" not in servers:
+    if ranks == 1 or (not any(servers.values()) and "ps" not in servers):
         return ""
     texts = []
     for count, names in grouped(servers, servers.__getitem__).items():
@@ -185,18 +186,23 @@ class _Behind(NamedTuple):
         """Why it may take no longer, as a clause."""
         if self.ends is None:
             return "no interval of their ratio: measure more steps"
-        return self.takes if self.ends == self.ratio.ends else taken(self.others)
+        if self.ends == self.ratio.ends:
+            return self.takes
+        return (
+            taken(self.others) or f"steps of less than {SHORTEST_S:g} s do not show other programs"
+        )
 
 
 def _ahead(rows: Sequence[Measurement]) -> _Ahead | None:
-    """How the updates of one workload compare; None with fewer than two that have times.
+    """How the updates of one workload compare, and their fusions and compressions (`algorithm`).
 
-    Of an update that several runs measured the rate is the mean of theirs.
+    None with fewer than two that have times, and on one rank, which exchanges nothing. Of an update
+    that several runs measured the rate is the mean of theirs.
     """
-    timed = [(row, one) for row in rows if (one := figures(row)) is not None]
-    if len({(step.update, step.compress) for row, _ in timed if (step := row.step)}) < 2:
-        return None
+    timed = [(row, one) for row in rows if (one := figures(row)) is not None and row.ranks != 1]
     measured = grouped(timed, lambda pair: pair[0].algorithm)
+    if len(measured) < 2:
+        return None
     rates = {name: mean_of([one.rate for _, one in mine]) for name, mine in measured.items()}
     rows_of = {name: [row for row, _ in mine] for name, mine in measured.items()}
     first, *behind = sorted(rates, key=lambda each: -rates[each].value)
@@ -230,6 +236,29 @@ def fastest(rows: Sequence[Measurement]) -> str:
     near = ahead.open[0]
     doubt = f"cannot tell whether {ahead.name} or {near.name} takes less time"
     return "; ".join([f"{doubt}: {ahead.name} took {took}", near.why_open, *clauses])
+
+
+def best_fusion(rows: Sequence[Measurement]) -> list[str]:
+    """For each update the fusion with the shortest steps, those that may be as short, the worst.
+
+    For rows of a run with ``--sweep fusion``. Decided as in `fastest`.
+    """
+    texts = []
+    steps = [(row, row.step) for row in rows if row.step is not None]
+    for update, alike in grouped(steps, lambda pair: pair[1].update).items():
+        ahead = _ahead([row for row, _ in alike])
+        if ahead is None:
+            continue
+        fusions = {row.algorithm: step.fusion for row, step in alike}
+        took = f"{fusions[ahead.name]}, {format_seconds(ahead.sample.value)} a sample"
+        head = f"best fusion of {update}: {took}"
+        clauses = [head if ahead.told else f"cannot tell the {head}"]
+        if ahead.open:
+            near = ", ".join(fusions[one.name] for one in ahead.open)
+            clauses.append(f"not told from {near}: {ahead.open[0].why_open}")
+        clauses += [f"worst: {one.takes}" for one in ahead.told[-1:]]
+        texts.append("; ".join(clauses))
+    return texts
 
 
 def is_fastest_told(rows: Sequence[Measurement]) -> bool:

@@ -236,6 +236,10 @@ def test_hosts_clocks_are_off_by_what_was_asked_for() -> None:
         (["--hosts", "999", "--", "true"], "999 hosts"),
         (["--hosts", "2"], "no command"),
         (["--hosts", "2", "--no-such", "--", "true"], "--no-such"),
+        (
+            ["--hosts", "4", "busbar", "step", "--model", "toy"],
+            "as in: -- busbar; see",
+        ),
     ],
 )
 def test_plans_that_cannot_be_are_refused(argv: list[str], said: str) -> None:

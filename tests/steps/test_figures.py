@@ -19,7 +19,7 @@ from bench.steps.step_table import closing_lines, header, ports_law, row, scalin
 from busbar.canvas import canvas
 from reports.analysis.answer import exchanges_alone
 from reports.analysis.disturbance import widened
-from reports.analysis.steps import fastest, figures
+from reports.analysis.steps import best_fusion, fastest, figures
 from reports.figures.steps import _stacked, bars
 from reports.page.answer_part import answer_part, doubt
 from reports.page.steps_part import steps_part
@@ -428,6 +428,62 @@ def test_an_interval_is_widened_by_what_other_programs_can_have_done() -> None:
     assert widened(None, [quiet], [quiet], unknown=True) is None
 
 
+def test_the_best_fusion_is_decided_as_the_fastest_update_is() -> None:
+    """Rule: a fusion is called best where the run can tell, by what other programs can have done;
+    steps too short to show other programs say that.
+    """  # noqa: D205
+    quiet = [
+        _result(
+            {**STEP, "update": "ring", "fusion": fusion}, [k * t for t in TIMES], f"ring/{fusion}"
+        )
+        for fusion, k in (("none", 2), ("1M", 1), ("all", 1.01))
+    ]
+    (line,) = best_fusion(quiet)
+    assert re.match(
+        r"best fusion of ring: 1M, .* a sample; not told from all: ring/all takes", line
+    )
+    assert "; worst: ring/none takes 2.00 times as long (1.50 to 2.67)" in line
+    disturbed = [replace(row, others_share=0.9) for row in quiet]
+    assert best_fusion(disturbed)[0].startswith("cannot tell the best fusion of ring: 1M")
+    assert best_fusion(disturbed)[0].endswith("other programs took up to 90 % of all cores")
+    short = [
+        _result(
+            {**STEP, "update": "ring", "fusion": name}, [t / 1e4 for t in TIMES], f"ring/{name}"
+        )
+        for name in ("ddp", "256K")
+    ]
+    (line,) = best_fusion([*short, *disturbed])
+    assert "not told from 256K" in line and ": steps of less than 0.1 s do not show other" in line
+
+
+def test_no_program_makes_a_port_faster() -> None:
+    """Rule: without other programs a row takes no less than its bytes through the port, so its
+    ratio has an interval where the waits of messages alone would leave none.
+    """  # noqa: D205
+    rows = [
+        replace(
+            _result(
+                {**STEP, "update": name, "messages": messages, "port_rate": 1e6}, [t] * 9, name
+            ),
+            others_share=0.95,
+            sent_bytes=sent,
+            received_bytes=received,
+        )
+        for name, t, messages, sent, received in (
+            ("ring", 0.18, 48, 150_000, 150_000),
+            ("ps", 0.62, 24, 310_000, 200_000),
+        )
+    ]
+    ring, ps = rows
+    assert widened((3.4, 3.5), [ps], [ring], unknown=True) == pytest.approx(
+        (3.4 * 0.31 / 0.62, 3.5 * 0.18 / 0.15)
+    )
+    assert re.match(r"ring takes the least time: .*; ps takes 3\.44 times .*\(1\.7", fastest(rows))
+    # A port's burst may make a row a little faster than its rate: that is no lengthening.
+    quick = replace(ps, sent_bytes=700_000)
+    assert widened((3.4, 3.5), [quick], [quick], unknown=True) == (3.4, 3.5)
+
+
 def test_an_update_of_several_runs_is_one_contender() -> None:
     """Rule: what two runs measured is compared with another update, and not with itself."""
     ring = [_result({**STEP, "update": "ring"}, [f * t for t in TIMES]) for f in (1.0, 1.01)]
@@ -470,6 +526,24 @@ def test_the_header_says_what_ranks_do() -> None:
         assert ("update of the weights" in text) == ("sync" in names)
     two = _options("--model", "toy", "--update", "sync", "--servers", "2")
     assert "sync: 2 servers, 3 learners" in " ".join(header(two, 5, None, None, ""))
+
+
+def test_one_rank_is_said_to_exchange_nothing() -> None:
+    """Rule: a run of one rank says that it exchanges nothing, and what to give; its figures speak
+    of no hidden exchange, and no update of it is called faster.
+    """  # noqa: D205
+    alone = header(_options("--model", "toy", "--update", "ring,ps"), 1, None, None, "")
+    assert "# 1 rank exchanges nothing; give --ranks 4" in alone
+    assert not any("all 1 rank" in line for line in alone)
+    launch = ("--sweep", "ranks", "--ranks", "1", "--after", "rows.jsonl")
+    assert "# 1 rank exchanges nothing" in header(_options(*launch), 1, None, None, "")
+    rows = [
+        _result({**STEP, "update": name}, [k * t for t in TIMES], name, ranks=1)
+        for name, k in (("ring", 1), ("ps", 3))
+    ]
+    text = " ".join(closing_lines(rows))
+    assert "hidden -: 1 rank exchanges nothing" in text and "hidden none" not in text
+    assert fastest(rows) == "" and "answer" not in text
 
 
 def test_k_is_explained_above_the_table() -> None:
@@ -552,6 +626,32 @@ def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
     path.write_bytes(to_jsonl([_result(slow, [0.2], ranks=1), *made[1:]]))
     lines = scaling_lines(path)
     assert "the 1 rank measured is a straggler" in lines[1] and "%" not in "".join(lines)
+
+
+def test_a_disturbed_sweep_of_ranks_says_so_once_below_its_table(tmp_path: Path) -> None:
+    """Rule: the command to repeat a sweep is that of all its launches, and stands below the table;
+    a launch has none of its own.
+    """  # noqa: D205
+    environment = {"options": "--model toy -n 8 --sweep ranks -A ring"}
+    rows = [
+        replace(
+            _result({"gradients": ranks, "batch": 10, "update": "ring"}, [0.1] * 8, ranks=ranks),
+            noise=Noise(others=(0.9,)),
+            run=run_of(environment, "step:m"),
+        )
+        for ranks in (1, 2)
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(to_jsonl(rows))
+    lines = scaling_lines(path, "--json")
+    text = " ".join(" ".join(line.removeprefix("#") for line in lines).split())
+    table, _, cautions = text.partition("too disturbed to rely on these figures: other programs")
+    assert "efficiency" in table and "took up to 90 % of all cores in 2 of 2 rows" in cautions
+    command = "step --ranks 1,2 --model toy -n 8 --sweep ranks -A ring --wait-quiet 10m --json"
+    assert cautions.count(command) == 1
+    disturbed = [replace(row, others_share=0.9) for row in rows]
+    assert "repeat the run" in " ".join(closing_lines(disturbed))
+    assert "repeat" not in " ".join(closing_lines(disturbed, whole=False))
 
 
 def test_a_page_and_a_figure_show_what_is_exposed() -> None:

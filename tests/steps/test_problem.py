@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bench.steps.training.problem import (
     PROBLEMS,
     RULES,
+    Deviation,
     ReceivedGradient,
     SharedProblem,
     TrainingProblem,
@@ -244,4 +245,13 @@ def test_a_curve_ends_where_there_is_no_loss() -> None:
     assert points[0].loss == problem.loss(problem.start())
     assert compare_with_one_process(_training(), history.entries).updates == 3, (
         "the last that are numbers"
+    )
+
+
+def test_fewer_updates_than_were_made_have_a_reason() -> None:
+    """Rule: weights that are compared after fewer updates than the run made say why."""
+    deviation = Deviation(4992, False, 1e-7, 1e-7)
+    assert deviation.lines(4992)[0] == "    weights after 4992 updates"
+    assert deviation.lines(7040, ": x")[0] == (
+        "    weights after 4992 updates, as many as one process repeats in seconds: x"
     )

@@ -460,6 +460,14 @@ def test_a_missed_formula_always_has_a_reason() -> None:
     none = {**facts, "split_s": {"computing": 0.02, "late": 0.001, "unexplained": 0.003}}
     text = " ".join(_reasons(Uncertain(0.024, 0.023, 0.025), none, 0.02, "bytes"))
     assert "the greatest part of the difference is not explained" in text
+    # The prediction does not know of learners that left: what it lacks has that reason.
+    left = {**none, "learners": 3, "lost": [[1.0, 2, "pid 7"]]}
+    text = " ".join(_reasons(Uncertain(0.024, 0.023, 0.025), left, 0.02, "bytes"))
+    assert ": 1 learner was lost, and the prediction is of 3 learners all the time " in text
+    assert "not explained" not in text
+    came = {**left, "joined": [[2.0, 3], [3.0, 4]]}
+    text = " ".join(_reasons(Uncertain(0.024, 0.023, 0.025), came, 0.02, "bytes"))
+    assert "1 learner was lost and 2 learners came, and" in text
     less = {
         **facts,
         "split_s": {"computing": 0.02, "chance in the times drawn": -0.002, "late": 0.0},

@@ -582,8 +582,14 @@ def _reasons(
     if computing is None or _within(mean, computing):
         return []
     reasons, split = [], facts["split_s"]
-    if facts["lost"] or facts["joined"]:
-        reasons.append(f"{len(facts['lost'])} learners were lost and {len(facts['joined'])} came")
+    changes = [
+        f"{format_count(len(facts[what]), 'learner')} {agreeing(len(facts[what]), verb)}"
+        for what, verb in (("lost", "were lost"), ("joined", "came"))
+        if facts[what]
+    ]
+    if changes:
+        learners = format_count(facts["learners"], "learner")
+        reasons.append(f"{' and '.join(changes)}, and the prediction is of {learners} all the time")
     messages = sum(split.get(name, 0.0) for name in (RECEIVED, TRAVEL))
     busy = max(facts["utilisation"])
     if messages > (mean - computing) / 2 > 0:
@@ -595,7 +601,8 @@ def _reasons(
     elif causes := [name for name in split if name != "computing"]:
         greatest = max(causes, key=lambda name: split[name] * (mean - computing))
         named = "not explained" if greatest == UNEXPLAINED else greatest
-        reasons.append(f"the greatest part of the difference is {named}")
+        if greatest != UNEXPLAINED or not changes:
+            reasons.append(f"the greatest part of the difference is {named}")
     if interval is None:
         reasons.append(f"{2 * BLOCKS} updates are needed for an interval, so measure longer")
     elif interval[0] <= computing <= interval[1]:

@@ -449,11 +449,12 @@ class Deviation(NamedTuple):
     part: float
     whole: float
 
-    def lines(self, where: str = "") -> list[str]:
-        """The printed lines. ``where``: how the weights of ranks compare."""
+    def lines(self, of: int, where: str = "") -> list[str]:
+        """The printed lines. ``of``: all updates; ``where``: how the weights of ranks compare."""
         part = "the same bits" if self.bits else f"within {self.part:.1g} of the largest"
+        fewer = ", as many as one process repeats in seconds" if self.updates < of else ""
         return [
-            f"    weights after {self.updates} updates{where}",
+            f"    weights after {self.updates} updates{fewer}{where}",
             f"      as one process that adds in the order of ranks: {part}",
             f"      as one process with the whole batch at once: within {self.whole:.1g}",
         ]
@@ -502,7 +503,7 @@ def report_training(
     if compare:
         deviation = compare_with_one_process(training, history)
         facts["apart"] = deviation._asdict()
-        lines += deviation.lines(where)
+        lines += deviation.lines(history[-1][0], where)
     return facts, lines
 
 
