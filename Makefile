@@ -29,7 +29,7 @@ $(OMPI_VENV)/.test: $(SOURCES)
 	touch $@
 
 # Six sizes and half a second a row.
-bench: $(VENV)/.mpi ## measure all-reduce, at most 3 minutes + set-up; ARGS='-e 64M'
+bench: $(VENV)/.mpi ## all-reduce, 2 min 20 s at most + set-up; ARGS='-e 64M'
 	$(VENV)/bin/python -m bench.allreduce -A ring,library -f 4 --budget 0.5 $(ARGS)
 
 # A process a core and one more, for tests wait for disks, browsers and deadlines; the tests that

@@ -171,7 +171,7 @@ def _why_untold(c: Comparison, tested: int) -> str:
         return "the interval reaches a factor of 2"
     if c.few:
         return f"{fewest} launches a side are too few for a test"
-    return f"the interval excludes no change, but among {tested} rows that may be chance"
+    return f"the interval lies on one side of 0 %, but among {tested} rows that may be chance"
 
 
 def unjudged(comparisons: Sequence[Comparison]) -> str:
@@ -219,7 +219,9 @@ def remedy(comparisons: Sequence[Comparison], by: str = "") -> str:
             f" about launches. {why}"
         )
     if fewest > 1:
-        why = "So few launches do not tell a difference from chance: launch each side more often"
+        why = (
+            f"{fewest} launches a side do not tell every difference from chance: launch more often"
+        )
     if command and rows[0].step is not None:  # which has no launches of its own
         why = f"{why}, compare {by or 'a*.jsonl -- b*.jsonl'}"
         once = f"; each with --out FILE of its own:\n{command}"
