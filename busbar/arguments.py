@@ -197,6 +197,12 @@ class JoinLists(argparse.Action):
         setattr(namespace, self.dest, value)
 
 
+def _is_left_out(action: argparse.Action, names: set[str]) -> bool:
+    """True for an option with one of these names, and for one that takes a file or a host."""
+    private = str(action.metavar or "").startswith(("FILE", "HOST"))
+    return private or not names.isdisjoint(action.option_strings)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that raises Unsupported when argparse would print its usage and exit.
 
@@ -325,23 +331,22 @@ class Parser(argparse.ArgumentParser):
                     return f"{other}{equals}{value}"
         return word
 
-    def spelled(
-        self, without: Iterable[str], *, instead_without: Iterable[str] | None = None
-    ) -> list[str]:
+    def spelled(self, without: Iterable[str]) -> list[str]:
         """The options that were parsed last and are listed in ``--help``, with their values.
 
         ``without``: long names to leave out; options that take a file or a host are left out, too.
-        ``instead_without``: those that are left out so, instead, without these.
         """
-        names, dropped = {*without}, {*(instead_without or ())}
+        names = {*without}
+        return self._chosen(lambda action: not _is_left_out(action, names))
 
-        def is_wanted(action: argparse.Action) -> bool:
-            private = str(action.metavar or "").startswith(("FILE", "HOST"))
-            left_out = private or not names.isdisjoint(action.option_strings)
-            return left_out is (instead_without is not None) and dropped.isdisjoint(
-                action.option_strings
-            )
+    def left_out(self, without: Iterable[str], dropped: Iterable[str]) -> list[str]:
+        """The options that `spelled` leaves out, but for those with a long name in ``dropped``."""
+        names, others = {*without}, {*dropped}
+        return self._chosen(
+            lambda action: _is_left_out(action, names) and others.isdisjoint(action.option_strings)
+        )
 
+    def _chosen(self, is_wanted: Callable[[argparse.Action], bool]) -> list[str]:
         return [
             word
             for action, values in self._spelled

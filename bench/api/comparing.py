@@ -38,8 +38,7 @@ class ComparedRow:
     ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: of new, as a share of base, 0.05 where the
     text has +5.0%; ``change_low``, ``change_high``: its 95 % interval. ``p``: corrected for the
     number of rows. ``new_algorithm``, ``new_transport``: NEW's, which are others only with
-    ``ignore``.
-    ``across``: what the times are, such as an arrival pattern's.
+    ``ignore``. ``across``: what the times are, such as an arrival pattern's.
     """
 
     size: int | None

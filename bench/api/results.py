@@ -51,15 +51,15 @@ class BestAlgorithm:
 
     ``verdict``: ``fastest``; ``may be no faster`` if the interval of ``ratio`` reaches 1; ``cannot
     tell`` if it is too wide to say anything; ``no interval`` if there is none; ``alone`` without a
-    competitor.
-    ``ratio``: time of the second, ``next``, over the fastest one's; ``ratio_low``, ``ratio_high``:
-    its 95 % interval. ``library_ratio``: time of the library over the fastest one's, with
-    ``library_ratio_low`` and ``library_ratio_high``; None if the library is the fastest, or was not
-    measured. ``answer``: the algorithm that `MeasuredRows.answer` names for the range of this size;
-    it is another one only where the verdict is not ``fastest``. ``transport``, ``next_transport``,
-    ``answer_transport``: what moved the bytes of these three; with two transports, ``next`` may be
-    the same algorithm over the other one. ``arrival``: the pattern in which ranks arrived, without
-    its delay, such as ``late:0``. ``across``: what the times are (docs/record.md).
+    competitor. ``ratio``: time of the second, ``next``, over the fastest one's; ``ratio_low``,
+    ``ratio_high``: its 95 % interval. ``library_ratio``: time of the library over the fastest
+    one's, with ``library_ratio_low`` and ``library_ratio_high``; None if the library is the
+    fastest, or was not measured. ``answer``: the algorithm that `MeasuredRows.answer` names for the
+    range of this size; it is another one only where the verdict is not ``fastest``. ``transport``,
+    ``next_transport``, ``answer_transport``: what moved the bytes of these three; with two
+    transports, ``next`` may be the same algorithm over the other one. ``arrival``: the pattern in
+    which ranks arrived, without its delay, such as ``late:0``. ``across``: what the times are
+    (docs/record.md).
     ``busbw_bytes_per_s``: NaN for a collective that moves no data.
     """
 
@@ -135,9 +135,8 @@ class ResultTable(Sequence[L], Generic[L]):
         """The lines as a pandas DataFrame with a column for each field. Raises MissingLibrary.
 
         A rate in bytes per second stands in GB/s (10^9 bytes) as well, ``time_s`` in microseconds
-        as ``time_us``. ``attrs["units"]`` maps
-        columns to units. The columns that are read first come first and last, where pandas prints
-        them.
+        as ``time_us``. ``attrs["units"]`` maps columns to units. The columns that are read first
+        come first and last, where pandas prints them.
         """
         try:
             import pandas as pd

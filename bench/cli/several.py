@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from shutil import copyfile
 
@@ -81,15 +80,17 @@ def several(
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
             if ended.interrupted or ended.status in _FINAL:
                 break
-        lines = closing(rows, repeated(options)) if closing else _closing(rows, options, details)
+        every = _rows_in(rows)
+        lines = closing(rows, repeated(options)) if closing else _closing(every, options, details)
         if options.quiet:
-            _note_in_brief(rows)
+            _note_in_brief(every)
         if ended.interrupted:
             if kept := kept_in(options):
                 print_note(kept.removeprefix("; "))
             if stdout is not None:
                 name = signal.Signals(ended.interrupted).name
-                done = _measured(at, len(planned), options.launches > 1, _launches_in(rows))
+                known = len({launch_name(row.run) for row in every})
+                done = _measured(at, len(planned), options.launches > 1, known)
                 lines = [f"{EARLY} {BY_SIGNAL} {name}", done, *lines]
         Screen(0).lines(lines)
     return worst
@@ -113,31 +114,28 @@ def _tell(ranks: int, at: int, of: int, one: LaunchTurn | None, is_kept: bool) -
     print_note(f"{format_count(ranks, 'rank')}, {place}{'' if is_kept or at > 1 else _NOT_KEPT}")
 
 
-def _launches_in(path: Path) -> int:
-    """The number of launches with rows in a file of records; 0 if it has none."""
+def _rows_in(path: Path) -> Sequence[Measurement]:
+    """The rows in a file of records; none if there is no row, or no file."""
     try:
-        return len({launch_name(row.run) for row in read(path).rows})
+        return read(path).rows
     except ReportError:
-        return 0
+        return []
 
 
-def _note_in_brief(path: Path) -> None:
+def _note_in_brief(every: Sequence[Measurement]) -> None:
     """Print on standard error what iterations of all launches show; quiet launches leave it out."""
     from reports.analysis.cautions import in_brief  # slow to import
 
-    with suppress(ReportError):
-        for text in in_brief(read(path).rows):
-            print_note(text)
+    for text in in_brief(every):
+        print_note(text)
 
 
-def _closing(path: Path, options: RunOptions, details: bool) -> list[str]:
+def _closing(every: Sequence[Measurement], options: RunOptions, details: bool) -> list[str]:
     """The map of rank counts, the table over launches, and closing sentences; empty without rows.
 
     Without ``details``, the last line explains how to see every row of several rank counts.
     """
-    try:
-        every = read(path).rows
-    except ReportError:
+    if not every:
         return []
     more = repeated(options)
     if options.quiet:

@@ -96,7 +96,7 @@ class RunOptions(OptionGroup):
         "--dry-run", "--json", "--launches", "--seed",
     )  # fmt: skip
     #: Of these the ones that the command to repeat a run has in another way, or not at all.
-    _not_repeated: ClassVar[tuple[str, ...]] = (
+    not_repeated: ClassVar[tuple[str, ...]] = (
         "--ranks", "--dry-run", "--json", "--launches", "--seed",
     )  # fmt: skip
 
@@ -206,7 +206,7 @@ class RunOptions(OptionGroup):
     def parse(cls, argv: Sequence[str], parser: Parser, **more: Any) -> Self:
         """The options of a command line. Raises Unsupported; see `OptionGroup`."""
         options = super().parse(argv, parser, **more)
-        others = parser.spelled(cls.not_recorded, instead_without=cls._not_repeated)
+        others = parser.left_out(cls.not_recorded, cls.not_repeated)
         options = options.replace(unrecorded=tuple(others))
         words = parser.spelled(cls.not_recorded)
         if options.after is not None and options.total is not None:

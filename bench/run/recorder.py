@@ -217,7 +217,7 @@ def _tables_apart(
 
 
 #: Options of files that a run does not write twice.
-_WRITTEN = ("--out", "-J")
+_WRITTEN = ("--out", "-J", "--trace")
 
 
 def repeated(options: RunOptions) -> str:

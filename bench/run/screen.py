@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Seconds between lines of progress without a bar, and before the first.
 _EVERY_S = 5.0
-# An estimate that is up to so many times the last one, and a second, is no news.
+# A new estimate is not shown if it is at most the last one times this, plus a second.
 _NEAR = 1.25
 #: A sweep that may take longer than this says so before it begins.
 LONG_S = 30.0

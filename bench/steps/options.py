@@ -74,6 +74,7 @@ class StepOptions(RunOptions):
     tried: Fusion | None = None
     # The seed is what is measured: the drawn times.
     not_recorded: ClassVar = tuple(name for name in RunOptions.not_recorded if name != "--seed")
+    not_repeated: ClassVar = (*RunOptions.not_repeated, "--plot")  # which is recorded
     titles = ("the model", "the update", "real gradients", "where it runs", "how long")
     grid: tuple[int, ...] | None = None
     root: int | None = 0

@@ -368,7 +368,7 @@ class RankTraining:
 Seconds = Callable[[TensorRange], float]
 """Gives the seconds that the exchange of a range of tensors takes."""
 Price = Callable[[Operation, int], float]
-"""Gives the seconds that a collective of so many bytes takes."""
+"""A function: a collective and its bytes -> its seconds."""
 
 
 def by_port(rate: float) -> Price:

@@ -311,18 +311,18 @@ def _was_fastest(one: Stretch) -> str:
 
 
 def _over_next(won: Sequence[Winner], is_first: bool) -> str:
-    """A clause on how an algorithm compares with the next ones; empty if nothing is told of it.
+    """A clause on how an algorithm compares with the next ones; empty if no interval tells it.
 
     ``is_first``: the clause before says how many times as fast the algorithm was as the library.
     """
-    told = [w for w in won if _telling(w) is not None]
-    if not told:
+    known = [w for w in won if _telling(w) is not None]
+    if not known:
         return ""
-    ends = [end for w in told for end in _telling(w) or ()]
+    ends = [end for w in known for end in _telling(w) or ()]
     if min(ends) <= 1 or not is_first:
         return f"; next takes {_next(won)}"
-    part = "" if len(told) == len(won) else f" {_where(told)}"
-    return f", and {_times(ends)} times as fast as {_names(told)}{part}"
+    part = "" if len(known) == len(won) else f" {_where(known)}"
+    return f", and {_times(ends)} times as fast as {_names(known)}{part}"
 
 
 def _bare(ranges: Sequence[Stretch], mark: str = "") -> str:
@@ -461,7 +461,7 @@ def server_and_ring(rows: Sequence[Measurement], launches: Sequence[Measurement]
             if len({r.placement for r in kind}) > 1:
                 where += ", out-of-place"
             lines += _port_sentence(where, ring, by_name["ps"], by_name[ring], unknown)
-    return [text for text in lines if not (unknown and text.startswith(CANNOT_TELL))]
+    return lines
 
 
 def _port_sentence(
@@ -473,7 +473,7 @@ def _port_sentence(
 ) -> list[str]:
     """The sentence of one setting, ``where``; none if both have no size in common.
 
-    ``unknown``: see `time_ratio`.
+    None as well if it cannot be told and the run was disturbed. ``unknown``: see `time_ratio`.
     """
     sizes = {r.size or 0 for r in servers} & {r.size or 0 for r in rings}
     if not sizes:
@@ -481,17 +481,19 @@ def _port_sentence(
     size = max(sizes)
     server, other = ([r for r in side if r.size == size] for side in (servers, rings))
     at = f" at {format_size(size)} on {where}"
-    return [_by_the_bytes(ring, server, other, unknown, at, "busbar cluster law").text]
+    law = _by_the_bytes(ring, server, other, unknown, at, "busbar cluster law")
+    return [law.text] if law.told or not unknown else []
 
 
 class _ByTheBytes(NamedTuple):
     """How times of a parameter server and of a ring follow the bytes of their busiest ports.
 
-    ``text``: the sentence. ``less``: the ratio of the times is less than that of the bytes, by its
-    interval.
+    ``text``: the sentence. ``told``: False if it is that the ratio of the times cannot be told.
+    ``less``: this ratio is less than that of the bytes, by its interval.
     """
 
     text: str
+    told: bool
     less: bool
     on_one_host: bool
 
@@ -533,7 +535,7 @@ def _by_the_bytes(
     tells = any(r.oversubscribed for r in both) and (on_one_host or not agree)
     crowded = f"; {what_is_shared(both)[0]}" if tells else ""
     less = last < by_port and not either
-    return _ByTheBytes(f"{took}{at}; {law}{crowded}", less, on_one_host)
+    return _ByTheBytes(f"{took}{at}; {law}{crowded}", not either, less, on_one_host)
 
 
 def exchanges_alone(rows: Sequence[Measurement]) -> str:
@@ -652,19 +654,17 @@ def _library(won: Sequence[Winner]) -> str:
     return "" if certain or not ratios else f"{_span(ratios)}{_part(ratios, won)}"
 
 
-def _span(values: Sequence[float]) -> str:
+def _span(values: Sequence[float], to: str = "-", unit: str = "x") -> str:
+    """The least and the greatest of some ratios: ``1.1-1.3x``; without an end ``at least 1.1x``."""
     low, high = _factor(min(values)), _factor(max(values))
     if is_open(min(values), max(values)):
-        return f"at least {low}x"
-    return f"{low}x" if low == high else f"{low}-{high}x"
+        return f"at least {low}{unit}"
+    return f"{low}{unit}" if low == high else f"{low}{to}{high}{unit}"
 
 
 def _times(values: Sequence[float]) -> str:
-    """The least and the greatest of some ratios, as words before ``times``."""
-    low, high = _factor(min(values)), _factor(max(values))
-    if is_open(min(values), max(values)):
-        return f"at least {low}"
-    return low if low == high else f"{low} to {high}"
+    """As `_span`, in words before ``times``: ``1.1 to 1.3``."""
+    return _span(values, " to ", "")
 
 
 def _interval(low: float, high: float) -> str:
@@ -715,7 +715,7 @@ def cell(name: str, winner: Winner) -> tuple[str, str]:
         margin = f"({_factor(winner.margin)})"
     else:
         ends = _telling(winner)
-        margin = CANNOT_TELL if ends is None else _span(ends).replace("x", "")
+        margin = CANNOT_TELL if ends is None else _span(ends, unit="")
     return name, f"{_figure_of(winner).removesuffix(' GB/s')} {margin}"
 
 

@@ -127,8 +127,8 @@ def far_off(rows: Sequence[Measurement]) -> str:
         else:
             most = f"{one.name} took {'up to' if one.ratio > 1 else 'down to'} {times}"
             texts.append(f"{most} in {one.rows} of {one.of} rows ({named(one.row)})")
-    if more := len(found) - _NAMED:
-        texts += [f"{format_count(more, 'launch')} more"] * (more > 0)
+    if (more := len(found) - _NAMED) > 0:
+        texts.append(f"{format_count(more, 'launch')} more")
     return "; ".join(texts)
 
 

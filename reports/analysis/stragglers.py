@@ -478,13 +478,13 @@ def measure_ranks(command: str, rows: Sequence[Measurement], file: str) -> str:
     ``command``: ``busbar`` with a benchmark and its options, without hosts. ``file``: its records.
     """
     environment = rows[0].run.environment if rows else {}
-    measured = f"{command} --per-rank --out {file}"
     hosts = list(map(str, listed(environment.get("hosts"))))
+    if len(hosts) > 1 and not is_emulated(environment):
+        command += f" --host {shlex.quote(','.join(hosts))}"
+    measured = f"{command} --per-rank --out {file}"
     if is_emulated(environment):
         return f"busbar cluster OPTIONS -- {measured}, with this cluster's OPTIONS"
-    if len(hosts) < 2:
-        return measured
-    return f"{command} --host {shlex.quote(','.join(hosts))} --per-rank --out {file}"
+    return measured
 
 
 def _looked_at(rows: Sequence[Measurement], observed: Sequence[Observation], matrix: bool) -> str:

@@ -128,6 +128,7 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
         from reports.analysis.compare import CANNOT_TELL, parse_ignored
         from reports.analysis.expect import parse_share
         from reports.analysis.launches import over_launches
+        from reports.readers.codec import with_steps
         from reports.tables.comparison import comparison_document
 
         selection = wanted(self)
@@ -135,9 +136,10 @@ class CompareCommand(ExpectOptions, RuleOptions, GateOptions, NoiseOptions, LogO
         left, right = sides(self.files)
         _refuse_some_campaigns([*left, *right])
         readings = read_all([*left, *right], self.ranks, len(left), quiet=self.quiet)
+        known = list(map(with_steps, [*left, *right], (one.rows for one in readings)))
         base, new = (
-            [row for one in side for row in one.rows]
-            for side in (readings[: len(left)], readings[len(left) :])
+            [row for rows in side for row in rows]
+            for side in (known[: len(left)], known[len(left) :])
         )
         ignore = parse_ignored(self.ignore) if self.ignore else ()
         comparisons, differing, lost = compared(base, new, self, ignore, quiet=self.quiet)

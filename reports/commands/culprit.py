@@ -26,7 +26,7 @@ from reports.commands.output import (
 )
 from reports.readers.qualified import is_campaign, its_verdicts
 from reports.readers.reading import read_each
-from reports.readers.text import log_files, record_files
+from reports.readers.text import row_files
 from reports.records.measurement import Measurement, grouped
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class OutliersCommand(RunOptions, Command):
         check_ranks(self.ranks)
         given = self.files
         if len(given) == 1 and given[0].is_dir():  # a folder with a file of each host
-            given = tuple(record_files(given[0]) or log_files(given[0])) or given
+            given = tuple(row_files(given[0])) or given
         files = read_each(given, self.ranks)
         print_notes(files.readings, failed=broken_runs(files.readings))
         paths, readings, errors = files.having_rows()

@@ -39,9 +39,8 @@ from reports.readers.text import (
     LIMIT,
     Line,
     lines,
-    log_files,
     read_bytes,
-    record_files,
+    row_files,
     unlabelled,
     without_cut,
 )
@@ -278,8 +277,7 @@ def _directory(path: Path, ranks: int | None, collective: str) -> Reading:
     ``ranks``, ``collective``: for logs that do not state them, see `read`. A file without a
     readable row becomes a note. Raises ReportError if no file has rows.
     """
-    files = [f for f in record_files(path) if f.is_file()] or sorted(path.glob("*.parquet"))
-    files = files or log_files(path)
+    files = row_files(path)
     if not files:
         if (path / qualified.FILE).is_file():
             raise ReportError(

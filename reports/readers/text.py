@@ -79,6 +79,12 @@ def log_files(path: Path) -> list[Path]:
     return sorted(files, key=_by_number)
 
 
+def row_files(folder: Path) -> list[Path]:
+    """The files with rows in a folder: JSON lines, or else Parquet, or else logs."""
+    records = [f for f in record_files(folder) if f.is_file()]
+    return records or sorted(folder.glob("*.parquet")) or log_files(folder)
+
+
 def _by_number(file: Path) -> list[str | int]:
     """A key that sorts ``records``, ``records-2``, ``records-10`` in this order."""
     parts = re.split("([0-9]+)", file.name.partition(".")[0])

@@ -126,7 +126,7 @@ def test_a_throttled_pair_in_a_saved_matrix(tmp_path: Path) -> None:
 
 
 def test_rows_in_which_everybody_waits_cannot_tell(tmp_path: Path) -> None:
-    """Rule: of all-reduces alone, or of too few ranks, it is not said that nobody stands out.
+    """Rule: of all-reduces alone, or of too few ranks, no line says that no rank differs.
 
     The advised send-receive runs on the same hosts; of emulated ones in the same cluster.
     """

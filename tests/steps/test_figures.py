@@ -683,16 +683,22 @@ def test_the_legend_of_bars_hides_none() -> None:
     assert inside.x1 <= outside.x0 and outside.x1 <= figure.bbox.x1
 
 
+@pytest.mark.parametrize("options", ["", "--model toy --compute exp:3 --update ring -n 12"])
 def test_steps_are_compared_by_commands_that_there_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str
 ) -> None:
-    """Rule: the advice of compare for a step names only commands that exist."""
+    """Rule: the advice of compare for a step names only commands and options that exist."""
     paths = []
     for name, more in (("a", 0.0), ("b", 0.001)):
         times = [0.1 + more + 0.0001 * n for n in range(12)]
-        one = _result({"update": "ring"}, times, model="step:m/exp:3", ranks=2, iterations=12)
+        step = {"update": "ring", "model": "toy", "compute": "exp:3"}
+        one = _result(step, times, model="step:toy/exp:3", ranks=2, iterations=12)
+        run = run_of({"options": options} if options else {}, one.collective)
         paths.append(tmp_path / f"{name}.jsonl")
-        paths[-1].write_bytes(to_jsonl([one]))
+        paths[-1].write_bytes(to_jsonl([replace(one, run=run)]))
     reports_main(["compare", *map(str, paths)])
     out = capsys.readouterr().out
-    assert "busbar step" in out and "bench.step:" not in out
+    assert "launch each side several times, compare a*.jsonl -- b*.jsonl" in " ".join(out.split())
+    (words,) = re.findall(r"^busbar step (.*)$", out, re.MULTILINE)
+    read = StepOptions.parse(words.split(), StepOptions.make_parser())
+    assert (read.model, read.update, read.launch_counts) == ("toy", "ring", (2,))

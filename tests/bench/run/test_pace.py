@@ -240,7 +240,7 @@ def test_durations_are_for_people(seconds: float, said: str) -> None:
 def _shown(
     steps: Sequence[float], each: float, *, rank: int = 0, bounded: bool = True, **more: bool
 ) -> str:
-    """What a pipe gets of a sweep whose rows take so many seconds each, at most ``each``."""
+    """The progress lines in a pipe, of rows that take the seconds ``steps``, at most ``each``."""
     clock, err = Clock(), io.StringIO()
     with contextlib.redirect_stderr(err):
         pace, screen = Pace([each] * len(steps), bounded=bounded, clock=clock), Screen(rank)

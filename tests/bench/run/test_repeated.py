@@ -8,6 +8,7 @@ import pytest
 
 from bench.options.options import parse
 from bench.run.recorder import repeated
+from bench.steps.options import StepOptions
 
 
 def test_a_repeated_run_keeps_what_no_record_has(
@@ -36,3 +37,14 @@ def test_a_repeated_run_keeps_what_no_record_has(
     assert words("--out", "x.jsonl", "--after", "rows.jsonl") == ""
     recorded = parse([*base, "--quiet", "--out", "x.jsonl"], "allreduce").recorded
     assert "64K" in recorded and "out" not in recorded and "-q" not in recorded
+
+
+def test_a_repeated_step_names_no_file_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a record has --plot, so the words beside it do not; a timeline is not replaced."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--update", "ring", "--plot", "curves.png", "--trace", "step.json", "--out", "a.jsonl"]
+    options = StepOptions.parse(words, StepOptions.make_parser())
+    assert options.recorded.count("--plot") == 1
+    assert repeated(options) == "--trace step-2.json --out a-2.jsonl"
