@@ -493,3 +493,26 @@ def test_weights_of_another_version_are_noticed() -> None:
     gradient(np.full(3, -7, np.float32), 7)
     with pytest.raises(RankFailure, match="learner 2 was sent weights of version 6 as 7"):
         gradient(np.full(3, -6, np.float32), 7)
+
+
+def test_the_last_message_of_a_learner_comes_before_its_end() -> None:
+    """Rule: a learner that leaves, then ends with an error, has left; it is not lost before.
+
+    Its message arrives here after the server has found no message, and before it looks who failed.
+    """
+    boxes, ended = Mailboxes(1, 2), list[int]()
+    learner = boxes.learner(1)
+
+    def failed() -> list[int]:
+        if not ended:
+            learner.post((0,), Kind.BYE, 0, NO_BYTES, 0.0)
+            ended.append(1)
+        return ended
+
+    server = boxes.server(0, failed)
+    assert server.poll(0.0) is None and not server.lost
+    received = server.poll(0.0)
+    assert received is not None and (received[0], received[1][0]) == (1, Kind.BYE)
+    assert server.poll(0.0) is None and list(server.lost) == [(1, "ended with an error")]
+    server.lost.clear()
+    assert server.poll(0.0) is None and not server.lost, "it is reported once"

@@ -286,8 +286,10 @@ class ThreadChannel(Channel):
             self.looked = time.perf_counter()
             self.idle += self.looked - before
             new = set(self._failed()) - self._reported
-            self._reported |= new
-            self.lost += [(peer, "ended with an error") for peer in sorted(new)]
+            # The last messages of a peer, such as that it leaves, come before its end.
+            if self._mailbox.empty():
+                self._reported |= new
+                self.lost += [(peer, "ended with an error") for peer in sorted(new)]
             return None
         if (sent := header[3]) > before:
             self.idle += sent - before
