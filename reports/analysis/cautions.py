@@ -121,12 +121,13 @@ def far_off(rows: Sequence[Measurement]) -> str:
     found = far_launches(rows)
     texts = []
     for one in found[:_NAMED]:
-        times = f"{three_digits(one.ratio)} times as long as the others"
-        if one.rows == 1:
-            texts.append(f"{one.name} took {times} ({named(one.row)})")
+        far = f"{three_digits(max(one.ratio, 1 / one.ratio))} times as"
+        where = f" in {one.rows} of {one.of} rows" * (one.rows > 1)
+        far, others = f"{'up to ' * (one.rows > 1)}{far}", f"the others{where} ({named(one.row)})"
+        if one.ratio > 1:
+            texts.append(f"{one.name} took {far} long as {others}")
         else:
-            most = f"{one.name} took {'up to' if one.ratio > 1 else 'down to'} {times}"
-            texts.append(f"{most} in {one.rows} of {one.of} rows ({named(one.row)})")
+            texts.append(f"{one.name} was {far} fast as {others}, which may have been slowed")
     if (more := len(found) - _NAMED) > 0:
         texts.append(f"{format_count(more, 'launch')} more")
     return "; ".join(texts)

@@ -463,6 +463,37 @@ def test_emulated_hosts_have_the_remedy_without_a_command() -> None:
         assert text.endswith("(try --wait-quiet 10m)") and "\n" not in text, text
 
 
+def test_an_answer_of_launches_says_in_what_time_they_were_started(tmp_path: Path) -> None:
+    """Rule: an answer over launches has a line on the time from the first to the last of them.
+
+    It is below a run's whole answer, below its sentences alone, and among `show`'s warnings. None
+    where a time is not known, is of another form, or where nothing is compared.
+    """
+
+    def rows(number: int, started: str, times: int = 30) -> list[Measurement]:
+        place = {"launch": {"number": number, "of": 3, "seed": 1}, "started": started}
+        return _rows(
+            *(
+                _result(name, 2, 1024, _spread(t, number)[:times], environment=place)
+                for name, t in _PAIR
+            )
+        )
+
+    at = [f"2026-11-28T{time}+00:00" for time in ("10:00:00", "10:00:50", "10:02:05")]
+    every = [row for n, one in enumerate(at, 1) for row in rows(n, one)]
+    told = "3 launches within 2 min 05 s do not show slower changes of the machine: repeat later"
+    for report in (closing, closing_sentences):
+        lines = " ".join(report(every, "median")).replace("#", "").split()
+        assert " ".join(lines).endswith(told)
+        for other in ("", "yesterday"):
+            some = [*every, *rows(4, other)]
+            assert "launches within" not in " ".join(report(some, "median"))
+        alone = [row for row in every if row.algorithm == every[0].algorithm]
+        assert "launches within" not in " ".join(report(alone, "median"))
+    shown = cli("show", saved(tmp_path / "three.jsonl", every))
+    assert shown.err.count(told) == 1 and "launches within" not in shown.out
+
+
 def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
     """Rule: one line, of 80 columns at most, says that intervals are of one launch, and the remedy.
 
@@ -498,8 +529,8 @@ def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
         text = " ".join(
             " ".join(report(rows(), "median", more="--out a.jsonl")[-2:]).replace("#", "").split()
         )
-        said = f"one launch: the next may lie outside these intervals, and {of_several};"
-        assert said in text and text.endswith("--launches 7 covers both")
+        said = f"one launch: others may lie outside these intervals, and {of_several}"
+        assert text.endswith(f"{said} (--launches 7)")
         for other in (rows(times=3), [row for row in rows() if row.algorithm == "ring"]):
             last = report(other, "median", more="--out a.jsonl")[-1].removeprefix("# ")
             assert last == f"one launch: {of_several} (--launches 7)"
