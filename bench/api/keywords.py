@@ -210,7 +210,8 @@ class StepOptionKeywords(TypedDict, total=False):
       budget is spent)
     - ``mpi_threads``: thread level that MPI is started with (default: the lowest that the run
       needs, but multiple if MPICH's ranks share cores)
-    - ``overlap``: exchange during the backward pass (default), or after it
+    - ``overlap``: exchange during the backward pass (default), or after it; on,off: both, to see
+      what overlap saves
     - ``overwrite``: replace the results in the files that are written; without append or this a
       file that has results is refused
     - ``per_rank``: keep every rank's own times in the records
@@ -251,7 +252,7 @@ class StepOptionKeywords(TypedDict, total=False):
     hostfile: str | Path | None
     iters: int | None
     mpi_threads: Literal["single", "funneled", "serialized", "multiple"] | None
-    overlap: Literal["on", "off"] | None
+    overlap: Literal["on", "off", "on,off"] | None
     overwrite: bool | None
     per_rank: bool | None
     precision: Literal["fp32", "fp16", "bf16"] | None

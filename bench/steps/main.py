@@ -105,6 +105,7 @@ def check(options: StepOptions, nranks: int) -> None:
     fusing = {"buckets": "--fusion", "cycle": "--cycle"}
     given = [flag for name, flag in fusing.items() if name in options.given]
     given += ["--sweep fusion"] * (options.sweep == "fusion")
+    given += ["--overlap on,off"] * (len(options.overlaps) > 1)
     if given and not any(update(choice.name).fused for choice in options.updates):
         raise Unsupported(
             f"{given[0]}: --update {options.update} pushes whole gradients to a server and has no"

@@ -128,9 +128,10 @@ class StepOptions(RunOptions):
         parse=duration,
     )
     overlapping: str = option(
-        "--overlap  exchange during the backward pass (default), or after it",
+        "--overlap  exchange during the backward pass (default), or after it; on,off: both, to see"
+        " what overlap saves",
         "on",
-        choices=("on", "off"),
+        choices=("on", "off", "on,off"),
     )
     sweep: str = option(
         "--sweep  fusion: try many bucket sizes and name the best; ranks: run 1, 2, 4 … --ranks P"
@@ -286,9 +287,14 @@ class StepOptions(RunOptions):
         return compute(self.law, self._whole.backward_s, self.seed, self.stragglers)
 
     @property
+    def overlaps(self) -> tuple[str, ...]:
+        """The values of ``--overlap`` to measure one after the other."""
+        return tuple(self.overlapping.split(","))
+
+    @property
     def overlap(self) -> bool:
-        """True if gradients are exchanged during the backward pass."""
-        return self.overlapping == "on"
+        """True if gradients are exchanged during the backward pass, at least in some rows."""
+        return "on" in self.overlaps
 
     @property
     def dtype(self) -> str:
@@ -331,6 +337,10 @@ class StepOptions(RunOptions):
         _ = options.updates, options.fusion, options.fusions
         if self.sweep and self.trace is not None:
             raise Unsupported("--trace has room for one run; leave out --sweep")
+        if len(self.overlaps) > 1 and self.sweep == "fusion":
+            raise Unsupported("--sweep fusion tries each fusion once; name one value of --overlap")
+        if len(self.overlaps) > 1 and self.trace is not None:
+            raise Unsupported("--trace has room for one run; name one value of --overlap")
         _ = options.workload, options.compute
         return options
 

@@ -33,6 +33,7 @@ from reports.analysis.steps import (
     hidden_text,
     is_overlapped,
     lowest_loss,
+    overlap_savings,
     roles,
     share_text,
 )
@@ -104,7 +105,8 @@ def _legend(servers: Sequence[str], roles_of: str) -> list[str]:
 def _exchanges(options: StepOptions) -> str:
     """A phrase for when gradients are sent: by all-reduces, or by pushes to a server."""
     fused = [update(choice.name).fused for choice in options.updates]
-    when = "overlaps the backward pass" if options.overlap else "after the backward pass"
+    whens = {"on": "overlaps the backward pass", "off": "after the backward pass"}
+    when = ", or ".join(whens[one] for one in options.overlaps)
     if all(fused):
         return f"exchange {when}"
     pushes = "a push follows its gradient"
@@ -155,17 +157,24 @@ def closing_lines(
     from reports.analysis.answer import exchanges_alone  # slow to import
 
     known = [(row, one) for row in rows if (one := figures(row)) is not None]
-    verdict = fastest(rows)
+    best = best_fusion(rows) if fusions else []
+    # Of one update, the best fusion is the answer.
+    verdict = (
+        ""
+        if len(best) == len({row.step.update for row in rows if row.step}) == 1
+        else fastest(rows)
+    )
     texts = [
         too_disturbed(rows, more) if whole else "",
         f"answer: {verdict}" if verdict else "",
+        *overlap_savings(rows),
         lowest_loss(rows),
         exchanges_alone(rows),
         ports_law([row for row, _ in known]),
         disturbance(rows),
         beyond_compute(one for _, one in known),
         *_without_numbers(known),
-        *(best_fusion(rows) if fusions else []),
+        *best,
     ]
     return list(_comments(texts))
 

@@ -131,12 +131,13 @@ def lowest_loss(rows: Sequence[Measurement]) -> str:
 
 
 def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
-    """`fastest` and `lowest_loss` for each workload and rank count.
+    """`fastest`, `overlap_savings` and `lowest_loss` for each workload and rank count.
 
     Steps of different numbers of gradients cannot be compared in time, but per sample they can.
     """
     groups = _of_one_workload(rows)
-    return [text for group in groups for text in (fastest(group), lowest_loss(group)) if text]
+    texts = ((fastest(group), *overlap_savings(group), lowest_loss(group)) for group in groups)
+    return [text for some in texts for text in some if text]
 
 
 def _of_one_workload(rows: Sequence[Measurement]) -> list[list[Measurement]]:
@@ -258,6 +259,28 @@ def best_fusion(rows: Sequence[Measurement]) -> list[str]:
             clauses.append(f"not told from {near}: {ahead.open[0].why_open}")
         clauses += [f"worst: {one.takes}" for one in ahead.told[-1:]]
         texts.append("; ".join(clauses))
+    return texts
+
+
+def overlap_savings(rows: Sequence[Measurement]) -> list[str]:
+    """For each update, how many times as long a step without overlap takes.
+
+    Of rows with and without overlap (``--overlap on,off``), alike otherwise; decided as in
+    `fastest`, which says the same if there is a single such pair, and nothing else.
+    """
+    steps = [(row, row.step) for row in rows if row.step is not None and row.step.learners is None]
+    pairs = grouped(steps, lambda pair: (pair[1].update, pair[1].fusion, pair[1].compress))
+    if len(pairs) == 1:
+        return []
+    texts = []
+    for alike in pairs.values():
+        names = {step.overlap is not False: row.algorithm for row, step in alike}
+        ahead = _ahead([row for row, _ in alike])
+        if len(names) < 2 or ahead is None:
+            continue
+        near = [f"cannot tell whether it makes the step faster: {o.why_open}" for o in ahead.open]
+        told = [one.takes for one in ahead.told]
+        texts.append(f"overlap of {names[True]}: {(near + told)[0]}")
     return texts
 
 

@@ -19,7 +19,7 @@ from bench.steps.step_table import closing_lines, header, ports_law, row, scalin
 from busbar.canvas import canvas
 from reports.analysis.answer import exchanges_alone
 from reports.analysis.disturbance import widened
-from reports.analysis.steps import best_fusion, fastest, figures
+from reports.analysis.steps import best_fusion, fastest, figures, overlap_savings
 from reports.figures.steps import _stacked, bars
 from reports.page.answer_part import answer_part, doubt
 from reports.page.steps_part import steps_part
@@ -426,6 +426,29 @@ def test_an_interval_is_widened_by_what_other_programs_can_have_done() -> None:
     uncounted = replace(ps, step=None)
     assert widened((3.9, 4.1), [uncounted], [ring], unknown=True) == (0.0, inf)
     assert widened(None, [quiet], [quiet], unknown=True) is None
+
+
+def test_what_overlap_saves_is_decided_as_the_fastest_update_is() -> None:
+    """Rule: of each update with and without overlap, a line has the slower one and its ratio.
+
+    It says that it cannot tell where `fastest` would. No line if there is a single pair, of which
+    the answer says the same, or none.
+    """
+
+    def step(update: str, k: float, overlap: bool, others: float = 0.0) -> Measurement:
+        facts = {**STEP, "update": update, "fusion": "ddp", "overlap": overlap}
+        name = f"{update}/ddp{'' if overlap else '/after'}"
+        return replace(_result(facts, [k * t for t in TIMES], name), others_share=others)
+
+    pairs = [step("ring", 1, True), step("ring", 2, False)]
+    pairs += [step("ps", 3, True), step("ps", 1.5, False)]
+    first, second = overlap_savings([*pairs, step("tree", 1, True)])
+    assert first == "overlap of ring/ddp: ring/ddp/after takes 2.00 times as long (1.50 to 2.67)"
+    assert second.startswith("overlap of ps/ddp: ps/ddp takes 2.00 times as long (1.50 ")
+    assert overlap_savings(pairs[:2]) == overlap_savings([pairs[0], pairs[2]]) == []
+    near = [step("ring", 1, True), step("ring", 1.01, False), *pairs[2:]]
+    doubt = "overlap of ring/ddp: cannot tell whether it makes the step faster: ring/ddp/after ta"
+    assert overlap_savings(near)[0].startswith(doubt)
 
 
 def test_the_best_fusion_is_decided_as_the_fastest_update_is() -> None:

@@ -333,6 +333,33 @@ def test_a_sweep_of_fusions_names_the_best() -> None:
     assert rows == [f"ring/{how}" for how in ("none", "256K", "1M", "ddp", "all")]
     text = " ".join(out.replace("\n#", "").split())
     assert re.search(r"(# |cannot tell the )?best fusion of ring: \w+, [\d.]+ .s a sample", text)
+    assert "answer:" not in text  # which would say the same of a single update
+
+
+def test_a_step_is_measured_with_and_without_overlap() -> None:
+    """Rule: --overlap on,off has a row of each for every all-reduce, and one for a server.
+
+    With several updates a line for each says what overlap saves. It does not go with a sweep of
+    fusions, with --trace, or with servers alone.
+    """
+    argv = ("--threads", "2", *TOY, "-n", "8", "--overlap", "on,off")
+    status, out, err = called(steps, *argv, "--update", "ring,ps,sync")
+    assert status == 0, err
+    names = [line.split()[0] for line in out.splitlines() if re.match("  [rps]", line)]
+    assert names == ["ring/ddp", "ring/ddp/after", "ps/ddp", "ps/ddp/after", "sync"]
+    text = " ".join(out.replace("\n#", "").split())
+    assert text.count("overlap of ") == 2
+    assert re.search("overlap of ps/ddp: (ps/ddp|cannot tell whether)", text)
+    assert "overlaps the backward pass, or after the backward pass" in text
+    alone = called(steps, *argv, "--update", "ring")[1]
+    assert "answer:" in alone and "overlap of " not in alone
+    for more, why in (
+        ("--sweep fusion", "--sweep fusion tries each fusion once"),
+        ("--update ring --trace a.json", "--trace has room for one run; name one value of --overl"),
+        ("--update sync", "--overlap on,off: --update sync pushes whole gradients to a server"),
+    ):
+        status, _, err = called(steps, *argv, *more.split())
+        assert status == 2 and why in err
 
 
 def test_a_prediction_stands_beside(tmp_path: Path) -> None:
