@@ -19,12 +19,12 @@ from busbar.units import (
     format_digits,
     format_seconds,
     format_size_argument,
+    parse_ranks,
     parse_size,
 )
 from collectives.commands.command import (
     SchedulesOptions,
     pairs,
-    parse_rank_count,
     ranks_of_grid,
     server_over_ring,
     show,
@@ -64,8 +64,8 @@ class CostCommand(SchedulesOptions, Command):
 
     name: str = redefine(SchedulesOptions, "name", "all", nargs="?")
     ranks: str = option(
-        f"-n --ranks  number of ranks, up to {_MOST_RANKS} (default: those of the grid, the map or"
-        " the fit; without them 8)",
+        f"-n --ranks P[,P…]  numbers of ranks, up to {_MOST_RANKS} (default: those of the grid, the"
+        " map or the fit; without them 8)",
         "",
     )
     minbytes: str | None = option("-b --minbytes SIZE  smallest size to predict (default 1M)")
@@ -82,17 +82,8 @@ class CostCommand(SchedulesOptions, Command):
     format: str = option("--format", "table", choices=("table", "csv", "json"))
 
     def run(self) -> int:
-        """Print the tables."""
-        from collectives.predict.compare import compare_algorithms
-
+        """Print the tables of each number of ranks, or their rows."""
         options, name, parameters = self.algorithm()
-        sizes = _sizes(options)
-        machine, nranks, notes = _machine(options, parameters, predicted=bool(sizes))
-        predictor: CollectivePredictor | None = None
-        if machine is not None:
-            from collectives.predict.predictor import choose_predictor
-
-            predictor = choose_predictor(machine)
         groups: dict[str, list[str]] = {}
         for collective, algorithm in pairs(options, name):
             groups.setdefault(collective, []).append(algorithm)
@@ -103,12 +94,51 @@ class CostCommand(SchedulesOptions, Command):
                     print(f"collectives: {', '.join(lacking)}: no {each}", file=sys.stderr)
         shown: list[object] = []
         rows: list[dict[str, object]] = []
+        notes: dict[str, None] = {}
+        if len(groups) > 1:
+            notes["-c allreduce shows that collective alone"] = None
+        for count in parse_ranks(options.ranks, _MOST_RANKS) if options.ranks else [None]:
+            tables, records, remarks = options._costs(groups, name, parameters, count)
+            shown += tables
+            rows += records
+            notes |= dict.fromkeys(remarks)
+        if options.format == "table":
+            show(*shown, *_LEGEND, *notes)
+        elif options.format == "json":
+            print(json.dumps({"rows": rows, "notes": [*notes]}, indent=1))
+        else:
+            lines = [list(rows[0]), *(row.values() for row in rows)] if rows else []
+            sys.stdout.write(render_csv(lines))
+        return 0
+
+    def _costs(
+        self,
+        groups: Mapping[str, Sequence[str]],
+        name: str,
+        parameters: Mapping[str, object],
+        count: int | None,
+    ) -> tuple[list[object], list[dict[str, object]], list[str]]:
+        """Tables, or with another format rows, and notes for a number of ranks, None if not given.
+
+        ``groups``: the algorithms of each collective.
+        """
+        from collectives.predict.compare import compare_algorithms
+
+        sizes = _sizes(self)
+        machine, nranks, notes = _machine(self, parameters, count, predicted=bool(sizes))
+        predictor: CollectivePredictor | None = None
+        if machine is not None:
+            from collectives.predict.predictor import choose_predictor
+
+            predictor = choose_predictor(machine)
+        shown: list[object] = []
+        rows: list[dict[str, object]] = []
         for collective, names in groups.items():
             contenders, refused = compare_algorithms(
                 collective,
                 names,
                 nranks,
-                root=options.root,
+                root=self.root,
                 predictor=predictor,
                 sizes=sizes,
                 parameters=parameters,
@@ -116,31 +146,25 @@ class CostCommand(SchedulesOptions, Command):
             )
             for reason in refused.values():
                 print(f"collectives: {collective}: {reason}", file=sys.stderr)
-            if options.format != "table":
+            if self.format != "table":
                 rows += _records(collective, nranks, contenders, predictor, sizes)
                 continue
             shown.append(_counts(collective, nranks, contenders, refused))
             if predictor is not None and contenders:
                 shown += _times(collective, nranks, contenders, predictor, sizes)
-        if options.format == "table":
-            show(*shown, *_LEGEND, *notes)
-        elif options.format == "json":
-            print(json.dumps({"rows": rows, "notes": notes}, indent=1))
-        else:
-            lines = [list(rows[0]), *(row.values() for row in rows)] if rows else []
-            sys.stdout.write(render_csv(lines))
-        return 0
+        return shown, rows, notes
 
 
 def _machine(
-    options: CostCommand, parameters: Mapping[str, object], predicted: bool
+    options: CostCommand, parameters: Mapping[str, object], nranks: int | None, predicted: bool
 ) -> tuple[Machine | None, int, list[str]]:
-    """The machine if times are ``predicted``, the number of ranks, and notes on both."""
-    nranks, whose, machine = None, "", None
+    """The machine if times are ``predicted``, the number of ranks, and notes on both.
+
+    ``nranks``: the number that the options have, or None.
+    """
+    whose, machine = "", None
     notes: list[str] = []
-    if options.ranks:
-        nranks = parse_rank_count(options.ranks, _MOST_RANKS)
-    elif sides := ranks_of_grid(parameters):
+    if nranks is None and (sides := ranks_of_grid(parameters)):
         nranks, whose = sides, "those of the grid"
     if predicted:
         from collectives.predict.maps import load_machine
@@ -156,7 +180,7 @@ def _machine(
     if machine is not None:
         notes += _one_by_one(machine, nranks)
     if whose:
-        notes.append(f"ranks: {nranks}, {whose}; -n chooses another number")
+        notes.append(f"ranks: {nranks}, {whose}; -n chooses another number, -n 4,8 several")
     return machine, nranks, notes
 
 
