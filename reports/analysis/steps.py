@@ -28,7 +28,9 @@ class StepFigures:
     """The figures of a record of training steps, in seconds; None if a part was not measured.
 
     Each has a 95 % interval if there are enough iterations (`Uncertain`). ``step``: the median
-    step; for back-to-back steps, which depend on each other, the mean over blocks of them.
+    step; for back-to-back steps, which depend on each other, the mean over blocks of them. Its
+    interval does not reach below the compute, unless a step did (`interval` of few steps that
+    depend on each other reaches beyond all of them).
     ``rate``: samples/s of all ranks. ``compute``: the same steps without exchange. ``exposed``:
     median of T_step - T_compute. ``hidden``: the share of the exchange (its time when it runs
     alone) that is not exposed; below 0 if overlap costs more than it saves; only of exchanges that
@@ -56,10 +58,12 @@ def figures(row: Measurement) -> StepFigures | None:
     if not middle:
         return None
     step = row.step or Step()
-    between = (mean_interval if row.timing == "loop" else interval)(row.times_s) or ()
-    whole = Uncertain(middle, *between)
     gradients = step.gradients or 1.0
     own, exchange = step.compute_s, step.exchange_s
+    between = (mean_interval if row.timing == "loop" else interval)(row.times_s) or ()
+    if between and own:  # no step is shorter than its compute
+        between = max(between[0], min(median(own), *row.times_s)), between[1]
+    whole = Uncertain(middle, *between)
     exposed = _uncertain(step.exposed_s, step.exposed_interval_s) or _exposed(row.times_s, own)
     compute = median(own) if own else None if exposed is None else middle - exposed.value
     hidden = speedup = None

@@ -17,6 +17,7 @@ import busbar
 from bench.steps.options import StepOptions
 from bench.steps.step_table import closing_lines, header, ports_law, row, scaling_lines
 from busbar.canvas import canvas
+from busbar.statistics import interval
 from reports.analysis.answer import exchanges_alone
 from reports.analysis.disturbance import widened
 from reports.analysis.steps import answers, fastest, fastest_samples, figures
@@ -124,6 +125,20 @@ def test_every_figure_has_an_interval_and_its_prediction() -> None:
     lowest, highest = 4 * 0.099 / high, 4 * 0.102 / low
     assert lowest < found.speedup.ends[0] < 4 * 0.1 / high
     assert 4 * 0.1 / low < found.speedup.ends[1] < highest
+
+
+def test_no_interval_of_a_step_is_below_its_compute() -> None:
+    """Rule: the interval of few steps that depend on each other reaches beyond all of them, but not
+    below the compute alone, nor does what follows from it; a step that was measured is kept in.
+    """  # noqa: D205
+    apart = [0.11, 0.12, 0.36, 0.37, 1.2, 1.4]
+    bare = interval(apart)
+    assert bare is not None and bare[0] < 0.1 and bare[1] > 1.4
+    found = figures(_result({**STEP, "compute_s": [0.1] * 6}, apart))
+    assert found is not None and found.step == (pytest.approx(0.365), 0.1, bare[1])
+    assert found.rate.high == pytest.approx(4 * 8 / 0.1)
+    below = figures(_result({**STEP, "compute_s": [0.2] * 6}, apart))
+    assert below is not None and below.step.low == 0.11
 
 
 def test_a_step_that_noise_made_faster_than_its_compute_says_so(
