@@ -65,8 +65,16 @@ class StepJob:
 
     @property
     def algorithm(self) -> str:
-        """The row's name, see `row_name`."""
-        return row_name(self.choice, self.options)
+        """The row's name: the kind of exchange, then what else the exchange differs in.
+
+        That is its fusion if it exchanges buckets (``ring/ddp``), ``after`` if these are exchanged
+        after the backward pass, and the compression (``ps/ddp/int8``). Rows of one name are
+        compared.
+        """
+        options, words = self.options, [self.choice.label]
+        if update(self.choice.name).fused:
+            words += [options.fusion.label, *([] if options.overlap else ["after"])]
+        return "/".join(words + ([] if options.compress == "none" else [options.compress]))
 
 
 @dataclass(frozen=True)
@@ -108,18 +116,6 @@ UPDATES: Mapping[str, Update] = {
 }
 #: Updates that continue when a learner is lost.
 ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
-
-
-def row_name(choice: UpdateChoice, options: StepOptions) -> str:
-    """The name of a row: the kind of exchange, then what else the exchange differs in.
-
-    That is its fusion if it exchanges buckets (``ring/ddp``), ``after`` if these are exchanged
-    after the backward pass, and the compression (``ps/ddp/int8``). Rows of one name are compared.
-    """
-    words = [choice.label]
-    if update(choice.name).fused:
-        words += [options.fusion.label, *([] if options.overlap else ["after"])]
-    return "/".join(words + ([] if options.compress == "none" else [options.compress]))
 
 
 def update(name: str) -> Update:

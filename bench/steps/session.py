@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,7 +14,7 @@ from bench.run.pace import Pace
 from bench.run.recorder import repeated
 from bench.run.session import RunSession
 from bench.steps.compute import prompt_timers
-from bench.steps.job import StepJob, row_name, step_record, update
+from bench.steps.job import StepJob, step_record, update
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.step_table import closing_lines, header, row
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
@@ -75,7 +74,8 @@ class _StepSession(RunSession):
             ranks, level = self._world.size + options.learners, self._world.threads()
             self._keeper.say(header(options, ranks, self._crowd, level, self._opened.library))
         for choice, case in cases:
-            what = row_name(choice, case)
+            fused = update(choice.name).fused
+            what = f"{choice.label} {case.fusion.label}" if fused else choice.label
             self._screen.advance(what)
             self._watch.row(what)
             lost = self._measure(choice, case)
@@ -203,10 +203,15 @@ class _StepSession(RunSession):
 
 
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
-    """The kinds of exchange to measure with their options: one case per fusion and overlap."""
-    cases = []
-    for choice in options.updates:
-        most = None if update(choice.name).fused else 1  # a server has no buckets
-        for how, overlap in product(options.fusions[:most], options.overlaps[:most]):
-            cases.append((choice, options.replace(tried=how, overlapping=overlap)))
-    return cases
+    """The kinds of exchange to measure with their options, of one fusion, overlap and compression.
+
+    A server's pushes have no fusion and no overlap.
+    """
+    pushes = {case.compress: case for case in options.cases}.values()
+    return [
+        (choice, case.replace(tried=how))
+        for choice in options.updates
+        for is_fused in [update(choice.name).fused]
+        for case in (options.cases if is_fused else pushes)
+        for how in (options.fusions if is_fused else options.fusions[:1])
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -409,6 +410,40 @@ def test_a_disturbed_run_waits_first(options: str, names: str, words: str) -> No
     assert command == f"busbar allreduce --ranks 2 {words}"
     instead = ["if they stay: --launches 7 instead, whose intervals cover them"]
     assert more == (instead if "," in names and "--wait-quiet" not in options else [])
+
+
+def test_collectives_on_emulated_ports_are_told_apart_beside_other_programs() -> None:
+    """Rule: no program makes a port faster. So on emulated hosts of one rank each, collectives that
+    were measured beside other programs have an interval from the least time of their bytes, and
+    need not be repeated if it tells; where ranks share a port, or its rate is not known, they do.
+    """  # noqa: D205
+
+    def beside(each: Sequence[int], **variables: str) -> list[Measurement]:
+        known = {"ranks_per_node": list(each), "variables": variables}
+        noisy = {"environment": known, "noise": Noise(others=(0.6,))}
+        ring, ps = (
+            _rows(_result(name, 4, 1 << 20, _spread(seconds), **noisy))
+            for name, seconds in (("ring", 0.2), ("ps", 0.6))
+        )
+        return [
+            *(replace(row, sent_bytes=1_500_000, received_bytes=1_500_000) for row in ring),
+            *(replace(row, sent_bytes=3_000_000, received_bytes=3_000_000) for row in ps),
+        ]
+
+    told = beside([1] * 4, BUSBAR_PORT_RATE="1e7")
+    (one,) = (winner for cells in winners(told).values() for winner in cells.values())
+    low, high = one.low, one.high
+    # ps took at least 0.3 s without the programs, and ring at least 0.15 s.
+    assert one.sure and low == pytest.approx(3 * 0.3 / 0.6, rel=0.1)
+    assert high == pytest.approx(3 * 0.2 / 0.15, rel=0.1)
+    assert too_disturbed(told) == ""
+    for untold in (
+        beside([1] * 4),
+        beside([2, 2], BUSBAR_PORT_RATE="1e7"),
+        beside([1] * 4, BUSBAR_PORT_RATE="fast"),
+    ):
+        (one,) = (winner for cells in winners(untold).values() for winner in cells.values())
+        assert (one.low, one.high) == (0.0, math.inf) and "repeat the run" in too_disturbed(untold)
 
 
 def test_an_algorithm_without_a_row_is_named() -> None:
