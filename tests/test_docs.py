@@ -112,6 +112,17 @@ def test_links_lead_somewhere() -> None:
     assert not wrong
 
 
+def test_links_say_what_a_page_is_about() -> None:
+    """Rule: the text of a link is words, never the name of a page's file, which the site lacks."""
+    named = [
+        f"{page.name}: [{text}]"
+        for page in PAGES
+        for text in re.findall(r"(?<!!)\[([^\]\[]+)\]\(", page.read_text(encoding="utf-8"))
+        if re.search(r"\.(md|ipynb|txt)`?$", text)
+    ]
+    assert not named
+
+
 def test_every_word_of_the_glossary_has_an_anchor() -> None:
     """Rule: each word of docs/glossary.md has an anchor of its own, and links lead to words."""
     page = HOME / "docs" / "glossary.md"
@@ -123,6 +134,27 @@ def test_every_word_of_the_glossary_has_an_anchor() -> None:
     for other in PAGES:
         targets = re.findall(r"glossary\.md#([\w-]+)", other.read_text(encoding="utf-8"))
         assert not headings & set(targets), other.name
+
+
+def test_the_glossary_is_alphabetic() -> None:
+    """Rule: below the symbols, words stand in the order of the alphabet, under their letters.
+
+    The line of letters on top leads to every heading.
+    """
+    text = (HOME / "docs" / "glossary.md").read_text(encoding="utf-8")
+    top, *sections = re.split(r"^## (.+)$", text, flags=re.M)
+    letters = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert re.findall(r"\[([^]]+)\](?=\(#[a-z-]+\)(?: ·|\n\n$))", top) == list(letters)
+    del letters["Symbols"]
+    words = []
+    for heading, entries in letters.items():
+        first = re.findall(r"^- (?:<a id=\S+></a>\*\*(.+?)\*\*|(.+?): see)", entries, re.M)
+        here = ["".join(pair).casefold().removeprefix("the ") for pair in first]
+        assert len(here) == entries.count("\n- ")
+        assert {word[0] for word in here} <= {*heading.casefold().split(", ")}
+        words += here
+    assert words == sorted(words)
+    assert len(words) > 150
 
 
 def test_the_sites_menu_has_the_groups_of_the_list_of_pages() -> None:
