@@ -35,10 +35,11 @@ killed, or goes on; of a file without `ends` nothing is known:
     {{"format":{FORMAT},"run":"1f0c5d2a9b3e","end":"complete"}}
     {{"format":{FORMAT},"run":"1f0c5d2a9b3e","end":"early","reason":"interrupted by SIGINT"}}
 
-[reports.md](reports.md#what-a-run-writes) says what is in it. Times are in seconds, sizes in bytes.
-A field that holds its default is left out, and unknown fields are ignored. Every line has `format`,
-`run`, `collective`, `algorithm`, `transport`, `dtype`, `op`, `ranks`, `size`, `count`, `root` and
-`bus_factor`. The JSON schema of a line is in the package: `{SCHEMA}`.
+The environment has [versions, hosts and options](reports.md#the-record). Times are in seconds,
+sizes in bytes. A field that holds its default is left out, and unknown fields are ignored. Every
+line has `format`, `run`, `collective`, `algorithm`, `transport`, `dtype`, `op`, `ranks`, `size`,
+`count`, `root` and `bus_factor`. The JSON schema of a line is in the package:
+`{SCHEMA}`.
 
 This page is made from the types in `reports/records/`.
 """

@@ -17,6 +17,7 @@ _NOTES = "benchmarks/results"
 _CODE = re.compile(r"(?<!<pre>)<code>([^<]*)</code>")
 _CELL = re.compile(r"<td\b[^>]*>.*?</td>", re.DOTALL)
 _FLAG = re.compile(r"(?<!\S)--?\w[\w-]*")
+_NAMES = re.compile(r",(?=[a-z][^<>]*<)")
 
 
 def on_config(config: MkDocsConfig) -> None:
@@ -55,11 +56,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Names of options stay on one line, where a browser would break them behind a hyphen.
 
-    A bar in a cell's code loses the backslash that GitHub needs before it.
+    A bar in a cell's code loses the backslash that GitHub needs before it. Names in a cell may
+    be broken behind the commas between them.
     """
     whole = r'<span style="white-space: nowrap">\g<0></span>'
     html = _CELL.sub(lambda cell: cell[0].replace(r"\|", "|"), html)
-    return _CODE.sub(lambda code: f"<code>{_FLAG.sub(whole, code[1])}</code>", html)
+    html = _CODE.sub(lambda code: f"<code>{_FLAG.sub(whole, code[1])}</code>", html)
+    return _CELL.sub(lambda cell: _NAMES.sub(r"\g<0><wbr>", cell[0]), html)
 
 
 def _notebook() -> Iterator[str]:

@@ -13,6 +13,7 @@ import sys
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -112,6 +113,17 @@ def test_links_lead_somewhere() -> None:
     assert not wrong
 
 
+def test_links_say_what_a_page_is_about() -> None:
+    """Rule: the text of a link is words, never the name of a page's file, which the site lacks."""
+    named = [
+        f"{page.name}: [{text}]"
+        for page in PAGES
+        for text in re.findall(r"(?<!!)\[([^\]\[]+)\]\(", page.read_text(encoding="utf-8"))
+        if re.search(r"\.(md|ipynb|txt)`?$", text)
+    ]
+    assert not named
+
+
 def test_every_word_of_the_glossary_has_an_anchor() -> None:
     """Rule: each word of docs/glossary.md has an anchor of its own, and links lead to words."""
     page = HOME / "docs" / "glossary.md"
@@ -123,6 +135,27 @@ def test_every_word_of_the_glossary_has_an_anchor() -> None:
     for other in PAGES:
         targets = re.findall(r"glossary\.md#([\w-]+)", other.read_text(encoding="utf-8"))
         assert not headings & set(targets), other.name
+
+
+def test_the_glossary_is_alphabetic() -> None:
+    """Rule: below the symbols, words stand in the order of the alphabet, under their letters.
+
+    The line of letters on top leads to every heading.
+    """
+    text = (HOME / "docs" / "glossary.md").read_text(encoding="utf-8")
+    top, *sections = re.split(r"^## (.+)$", text, flags=re.M)
+    letters = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert re.findall(r"\[([^]]+)\](?=\(#[a-z-]+\)(?: ·|\n\n$))", top) == list(letters)
+    del letters["Symbols"]
+    words = []
+    for heading, entries in letters.items():
+        first = re.findall(r"^- (?:<a id=\S+></a>\*\*(.+?)\*\*|(.+?): see)", entries, re.M)
+        here = ["".join(pair).casefold().removeprefix("the ") for pair in first]
+        assert len(here) == entries.count("\n- ")
+        assert {word[0] for word in here} <= {*heading.casefold().split(", ")}
+        words += here
+    assert words == sorted(words)
+    assert len(words) > 150
 
 
 def test_the_sites_menu_has_the_groups_of_the_list_of_pages() -> None:
@@ -315,7 +348,8 @@ def test_the_site_is_made_and_all_its_links_lead_somewhere(run: Run, tmp_path: P
 
     The notebook is one, with its outputs as a notebook shows them. MkDocs warns of a link whose
     page or anchor is not there. A browser does not break the name of an option that stands in a
-    sentence or a cell. Nothing is loaded from elsewhere or from the root of a server.
+    sentence or a cell, and breaks a list of names behind its commas. Nothing is loaded
+    from elsewhere or from the root of a server.
     """
     done = run(sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site"))
     assert done.returncode == 0, done.stderr
@@ -323,6 +357,8 @@ def test_the_site_is_made_and_all_its_links_lead_somewhere(run: Run, tmp_path: P
         assert (tmp_path / "site" / f"{page.stem}.html").is_file()
     flags = (tmp_path / "site" / "nccl-tests.html").read_text(encoding="utf-8")
     assert '<code><span style="white-space: nowrap">--statistic</span> mean</code>' in flags
+    options = (tmp_path / "site" / "options.html").read_text(encoding="utf-8")
+    assert "{none,<wbr>core,<wbr>numa}</code>" in options
     assert not (tmp_path / "site" / "404.html").exists()
     index = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert not re.findall(r'(?:<script[^>]* src|<link[^>]* href)="(?:https?:/|)/[^"]*', index)
@@ -332,7 +368,10 @@ def test_the_site_is_made_and_all_its_links_lead_somewhere(run: Run, tmp_path: P
 
 
 def test_the_site_opens_from_a_folder(run: Run, tmp_path: Path) -> None:
-    """Rule: on pages of file:// the search finds, and 1280 pixels show 100 columns of code."""
+    """Rule: on pages of file:// the search finds, and 1280 pixels show 100 columns of code.
+
+    On a phone what is wider than the page scrolls and shows it, and no button covers text.
+    """
     with chromium(tmp_path / "profile") as browser:
         from selenium.webdriver.support.ui import WebDriverWait
 
@@ -348,3 +387,24 @@ def test_the_site_opens_from_a_folder(run: Run, tmp_path: Path) -> None:
           const room = code.clientWidth - 2 * parseFloat(getComputedStyle(code).paddingLeft);
           return 100 * room / text.getBoundingClientRect().width"""
         assert browser.execute_script(columns) >= 100
+        assert not _cut(browser, tmp_path / "site")
+
+
+def _cut(browser: Any, site: Path) -> list[str]:
+    """What of the site's pages a phone of 420 pixels cuts, or covers by a button."""
+    phone = {"width": 420, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    cut = """
+      const scrolls = e => e && (['auto', 'scroll'].includes(getComputedStyle(e).overflowX)
+        || scrolls(e.parentElement));
+      const cut = e => e.matches('.md-code__nav')
+        || e.getBoundingClientRect().right > innerWidth + 1 && !scrolls(e.parentElement)
+        || e.matches('pre > code, [class*=scrollwrap]') && e.scrollWidth > e.clientWidth
+        && !getComputedStyle(e).backgroundImage.includes('gradient');
+      return [...document.querySelectorAll('.md-content *')].filter(e => e.clientWidth && cut(e))
+        .map(e => `${document.title}: ${e.outerHTML.slice(0, 100)}`)"""
+    found = []
+    for page in sorted(site.glob("*.html")):
+        browser.get(page.as_uri())
+        found += browser.execute_script(cut)
+    return found
