@@ -141,6 +141,39 @@ def test_no_interval_of_a_step_is_below_its_compute() -> None:
     assert below is not None and below.step.low == 0.11
 
 
+def test_two_times_of_a_file_say_what_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: where show and compare have different times of a file, each says which it has: of an
+    update of a server the mean and the median of its parts, and over launches the geometric mean.
+    """  # noqa: D205
+    served = {**STEP, "update": "async", "learners": 3}
+    paths = []
+    for number in range(4):
+        rows = [
+            _result({**STEP, "update": "ring"}, TIMES),
+            _result(served, [*TIMES, 0.2 + number / 100], "async", timing="loop"),
+        ]
+        paths.append(tmp_path / f"{number}.jsonl")
+        paths[-1].write_bytes(
+            to_jsonl([replace(row, run=run_of({"launch": number}, "step:m")) for row in rows])
+        )
+    reports_main(["show", str(paths[0])])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "time of async: the mean; in reports compare the median of parts" in out
+    reports_main(["compare", str(paths[0]), str(paths[1])])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "base, new: of async the median of parts, in reports show the mean" in out
+    reports_main(["compare", *map(str, paths[:2]), "--", *map(str, paths[2:])])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "base, new: the geometric mean of the launches' medians; of async the median" in out
+    for path in paths:
+        path.write_bytes(to_jsonl([row for row in busbar.load(path) if row.timing != "loop"]))
+    reports_main(["compare", str(paths[0]), str(paths[1])])
+    out = capsys.readouterr().out
+    assert "NEW against BASE" in out and "base, new" not in out
+
+
 def test_a_step_that_noise_made_faster_than_its_compute_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
