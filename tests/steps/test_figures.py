@@ -222,6 +222,30 @@ def test_python_has_the_steps_of_a_record(tmp_path: Path) -> None:
     assert {one.stem for one in tmp_path.glob("*.png")} == set(rows.figures()) == {"steps-exposed"}
 
 
+def test_a_single_figure_is_drawn_into_the_file_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: `plot --out FILE` writes a single figure in the form of the ending; of several figures
+    nothing is written, and one line names the folder to give.
+    """  # noqa: D205
+    pytest.importorskip("matplotlib")
+    path, figure = tmp_path / "step.jsonl", tmp_path / "loss.svg"
+    row = _result({**STEP, "update": "ring"}, TIMES)
+    path.write_bytes(to_jsonl([row]))
+    assert reports_main(["plot", str(path), "--out", str(figure)]) == 0
+    assert figure.read_bytes().startswith(b"<?xml") and capsys.readouterr().out == f"{figure}\n"
+    assert reports_main(["plot", str(path), "--out", str(figure), "--format", "png"]) == 2
+    assert "its ending says svg; leave --format out" in capsys.readouterr().err
+    figure.unlink()
+    path.write_bytes(to_jsonl([row, _result({**STEP, "update": "sync"}, TIMES, "sync")]))
+    assert reports_main(["plot", str(path), "--out", str(figure)]) == 2
+    assert capsys.readouterr().err == (
+        f"reports: {figure}: there are 2 figures, so --out names a folder: --out {tmp_path}"
+        " --format svg\n"
+    )
+    assert not figure.exists()
+
+
 @pytest.mark.parametrize("columns", [40, 80, 120, 160, 200])
 def test_rows_fit_the_terminal_and_nothing_is_left_out(
     columns: int, monkeypatch: pytest.MonkeyPatch
