@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise, starmap
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from busbar.commands import Command
@@ -23,6 +24,7 @@ from busbar.units import (
     parse_size,
 )
 from collectives.commands.command import (
+    PROSE,
     SchedulesOptions,
     pairs,
     ranks_of_grid,
@@ -68,6 +70,13 @@ class CostCommand(SchedulesOptions, Command):
         " map or the fit; without them 8)",
         "",
     )
+    collective: str | None = redefine(
+        SchedulesOptions,
+        "collective",
+        None,
+        text="-c --collective  which collective (default: allreduce; for a NAME that is none of its"
+        " algorithms all that have it)",
+    )
     minbytes: str | None = option("-b --minbytes SIZE  smallest size to predict (default 1M)")
     maxbytes: str | None = option(
         "-e --maxbytes SIZE  largest size to predict (default 1G, also with -b alone)"
@@ -87,6 +96,7 @@ class CostCommand(SchedulesOptions, Command):
         groups: dict[str, list[str]] = {}
         for collective, algorithm in pairs(options, name):
             groups.setdefault(collective, []).append(algorithm)
+        groups, others = _usual(options, name, groups)
         if name != "all":
             for each in dict.fromkeys(chain(*groups.values())):
                 lacking = [collective for collective in groups if each not in groups[collective]]
@@ -95,13 +105,12 @@ class CostCommand(SchedulesOptions, Command):
         shown: list[object] = []
         rows: list[dict[str, object]] = []
         notes: dict[str, None] = {}
-        if len(groups) > 1:
-            notes["-c allreduce shows that collective alone"] = None
         for count in parse_ranks(options.ranks, _MOST_RANKS) if options.ranks else [None]:
             tables, records, remarks = options._costs(groups, name, parameters, count)
             shown += tables
             rows += records
             notes |= dict.fromkeys(remarks)
+        notes |= dict.fromkeys(others)
         if options.format == "table":
             show(*shown, *_LEGEND, *notes)
         elif options.format == "json":
@@ -142,7 +151,7 @@ class CostCommand(SchedulesOptions, Command):
                 predictor=predictor,
                 sizes=sizes,
                 parameters=parameters,
-                strict=name != "all" and len(groups) == 1,
+                strict=name != "all" and len(groups) == 1 and "," not in self.ranks,
             )
             for reason in refused.values():
                 print(f"collectives: {collective}: {reason}", file=sys.stderr)
@@ -153,6 +162,22 @@ class CostCommand(SchedulesOptions, Command):
             if predictor is not None and contenders:
                 shown += _times(collective, nranks, contenders, predictor, sizes)
         return shown, rows, notes
+
+
+def _usual(
+    options: CostCommand, name: str, groups: dict[str, list[str]]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The all-reduce alone and a line on other collectives, unless one was chosen or it lacks NAME.
+
+    ``groups``: the algorithms of each collective that has any of NAME.
+    """
+    usual = "allreduce"
+    every = dict.fromkeys(chain(*groups.values()))
+    lacks = usual not in groups or (name != "all" and len(groups[usual]) < len(every))
+    if options.collective is not None or lacks or len(groups) == 1:
+        return groups, []
+    rest = ", ".join(each for each in groups if each != usual)
+    return {usual: groups[usual]}, wrap(f"other collectives: -c NAME ({rest})", min(width(), PROSE))
 
 
 def _machine(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf, log
 from typing import Any
 
@@ -28,6 +29,7 @@ from reports.analysis.winners import LAUNCHES
 from reports.records.measurement import LIBRARY, Measurement, grouped
 from reports.records.metrics import BANDWIDTH, BESIDE, MESSAGE_RATE, TIME, named, present, setting
 from reports.statistics.inference import launches_to_see, least_seen
+from reports.statistics.quantities import is_mean_of_parts
 
 _CLOCKS = 0.01  # least relative difference of clocks that is reported
 # Columns to leave out if there is no room, in this order: the verdict is never cut.
@@ -62,7 +64,19 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Rende
         ("NEW is", "left", [c.word for c in comparisons]),
     ]
     what = f"{metric.name} in {metric.unit}" if metric.unit else metric.name
-    return render_rich(f"{name}: {what} of NEW against BASE", columns, width, _SPARE)
+    shown = render_rich(f"{name}: {what} of NEW against BASE", columns, width, _SPARE)
+    notes = filter(None, [shown.footnote, _statistics(comparisons)])
+    return replace(shown, footnote="; ".join(notes))
+
+
+def _statistics(comparisons: Sequence[Comparison]) -> str:
+    """What base and new are where `reports show` has another figure of the same file; or empty."""
+    texts = []
+    if any(len(side) > 1 for c in comparisons for side in c.row.sides):
+        texts.append("the geometric mean of the launches' medians")
+    if means := [c.row.algorithm for c in comparisons if is_mean_of_parts(c.row.base)]:
+        texts.append(f"of {', '.join(means)} the median of parts, in reports show the mean")
+    return f"base, new: {'; '.join(texts)}" if texts else ""
 
 
 def beside(comparisons: Sequence[Comparison]) -> list[Column]:

@@ -141,6 +141,39 @@ def test_no_interval_of_a_step_is_below_its_compute() -> None:
     assert below is not None and below.step.low == 0.11
 
 
+def test_two_times_of_a_file_say_what_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: where show and compare have different times of a file, each says which it has: of an
+    update of a server the mean and the median of its parts, and over launches the geometric mean.
+    """  # noqa: D205
+    served = {**STEP, "update": "async", "learners": 3}
+    paths = []
+    for number in range(4):
+        rows = [
+            _result({**STEP, "update": "ring"}, TIMES),
+            _result(served, [*TIMES, 0.2 + number / 100], "async", timing="loop"),
+        ]
+        paths.append(tmp_path / f"{number}.jsonl")
+        paths[-1].write_bytes(
+            to_jsonl([replace(row, run=run_of({"launch": number}, "step:m")) for row in rows])
+        )
+    reports_main(["show", str(paths[0])])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "time of async: the mean; in reports compare the median of parts" in out
+    reports_main(["compare", str(paths[0]), str(paths[1])])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "base, new: of async the median of parts, in reports show the mean" in out
+    reports_main(["compare", *map(str, paths[:2]), "--", *map(str, paths[2:])])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "base, new: the geometric mean of the launches' medians; of async the median" in out
+    for path in paths:
+        path.write_bytes(to_jsonl([row for row in busbar.load(path) if row.timing != "loop"]))
+    reports_main(["compare", str(paths[0]), str(paths[1])])
+    out = capsys.readouterr().out
+    assert "NEW against BASE" in out and "base, new" not in out
+
+
 def test_a_step_that_noise_made_faster_than_its_compute_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +220,30 @@ def test_python_has_the_steps_of_a_record(tmp_path: Path) -> None:
     assert table.attrs["units"]["samples_per_s"] == "1/s"
     reports_main(["plot", str(path), "--out", str(tmp_path)])
     assert {one.stem for one in tmp_path.glob("*.png")} == set(rows.figures()) == {"steps-exposed"}
+
+
+def test_a_single_figure_is_drawn_into_the_file_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: `plot --out FILE` writes a single figure in the form of the ending; of several figures
+    nothing is written, and one line names the folder to give.
+    """  # noqa: D205
+    pytest.importorskip("matplotlib")
+    path, figure = tmp_path / "step.jsonl", tmp_path / "loss.svg"
+    row = _result({**STEP, "update": "ring"}, TIMES)
+    path.write_bytes(to_jsonl([row]))
+    assert reports_main(["plot", str(path), "--out", str(figure)]) == 0
+    assert figure.read_bytes().startswith(b"<?xml") and capsys.readouterr().out == f"{figure}\n"
+    assert reports_main(["plot", str(path), "--out", str(figure), "--format", "png"]) == 2
+    assert "its ending says svg; leave --format out" in capsys.readouterr().err
+    figure.unlink()
+    path.write_bytes(to_jsonl([row, _result({**STEP, "update": "sync"}, TIMES, "sync")]))
+    assert reports_main(["plot", str(path), "--out", str(figure)]) == 2
+    assert capsys.readouterr().err == (
+        f"reports: {figure}: there are 2 figures, so --out names a folder: --out {tmp_path}"
+        " --format svg\n"
+    )
+    assert not figure.exists()
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 160, 200])

@@ -48,22 +48,6 @@ def test_several_names_stand_in_one_table() -> None:
     assert (status, out) == (2, "") and "no algorithm 'pss'" in err and err.count("\n") == 1
 
 
-def test_costs_of_several_numbers_of_ranks() -> None:
-    """Rule: -n P,P has the tables of each number in turn, and rows of all in one CSV or JSON."""
-    words = "cost ring,ps -c allreduce -n 2,4,16"
-    status, out, _ = collectives_cli(words)
-    assert status == 0 and re.findall(r"(?m)^allreduce on (\d+) ranks", out) == ["2", "4", "16"]
-    assert out.count("Volumes are in units of N") == 1 and "-c allreduce shows" not in out
-    rows = json.loads(collectives_cli(words, "--format json")[1])["rows"]
-    ports = {(row["ranks"], row["algorithm"]): row["port"] for row in rows}
-    for ranks in (2, 4, 16):  # 2N(P-1)/P of the ring, 2N(P-1) of the server
-        assert ports[ranks, "ps"] == pytest.approx(2 * (ranks - 1))
-        assert ports[ranks, "ring"] == pytest.approx(2 * (ranks - 1) / ranks)
-    lines = csv.DictReader(io.StringIO(collectives_cli(words, "--format csv")[1]))
-    assert {line["ranks"] for line in lines} == {"2", "4", "16"}
-    assert "-c allreduce shows that collective alone" in collectives_cli("cost ring -n 4")[1]
-
-
 @pytest.mark.filterwarnings("error")
 def test_sizes_that_move_nothing_have_no_rate() -> None:
     """Rule: where no rank has a whole element there is no time, no best and no infinity."""
