@@ -26,7 +26,8 @@ class Option:
     """A command-line option of transports.
 
     ``parse`` checks and normalises a value if there are no ``choices``; it raises Unsupported.
-    ``title``: the option's heading in the help.
+    ``title``: the option's heading in the help. ``absent``: a value that says what a transport
+    without this option does anyway.
     """
 
     flag: str
@@ -35,6 +36,7 @@ class Option:
     help: str
     parse: Callable[[str], str] = str
     title: str = "GPUs"
+    absent: str | None = None
 
     @property
     def name(self) -> str:
@@ -137,7 +139,7 @@ def auto_order(world: str, *, on_gpu: bool = True) -> list[Entry]:
 def check_chosen(entry: Entry, chosen: Mapping[str, str]) -> None:
     """Raise Unsupported if an option was given that only other transports have."""
     for one in (own for other in transports().values() for own in other.options):
-        if one.name in chosen and one not in entry.options:
+        if chosen.get(one.name) not in (None, one.absent) and one not in entry.options:
             raise Unsupported(f"{one.flag} has no effect with --transport {entry.name}")
 
 

@@ -10,6 +10,7 @@ GRAPH = Option(
     "on",
     "launch plans on GPUs as CUDA graphs (default on, where capture works); compare measures both"
     " ways",
+    absent="off",
 )
 CACHE = Option(
     "--cache",

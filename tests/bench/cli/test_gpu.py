@@ -262,6 +262,16 @@ def test_gpus_that_were_named_are_not_silently_done_without(more: list[str]) -> 
         assert more[0] in err and f"has no effect with {' '.join(host)}" in err
 
 
+@pytest.mark.parametrize("host", ["shm", "mpi", "inproc"])
+def test_no_graph_is_what_hosts_do_anyway(host: str) -> None:
+    """Rule: nccl-tests' -G 0 runs on every transport; a graph where there is none is refused."""
+    run = ("allreduce", "--threads 2" if host == "inproc" else "--ranks 2", f"--transport {host}")
+    status, _, err = in_process(*run, *SMALL, "-G 0", "--dry-run")
+    assert status == 0 and "graph" not in err
+    status, _, err = in_process(*run, *SMALL, "-G 1", "--dry-run")
+    assert status == 2 and f"--graph has no effect with --transport {host}" in err
+
+
 def test_energy_without_gpus_is_told() -> None:
     """Rule: an option that can have no effect here says so, and the run goes on."""
     status, _, err = in_process("allreduce", "--transport inproc --energy", *SMALL)
