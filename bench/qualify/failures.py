@@ -49,6 +49,11 @@ class Failures:
     unsure: dict[int, Finding] = field(default_factory=dict)
     unsure_links: dict[Pair, Finding] = field(default_factory=dict)
 
+    def explain(self, hosts: Sequence[int]) -> bool:
+        """Whether a failure of a launch on these hosts is that of one of them, or of their link."""
+        pair = (min(hosts), max(hosts))
+        return bool(self.hosts.keys() & set(hosts)) or pair in {**self.links, **self.unsure_links}
+
     def suspects(self) -> frozenset[int]:
         """Hosts that may fail, but need more launches."""
         return frozenset(self.alone) | frozenset(self.pairs)
@@ -80,17 +85,17 @@ def _alone(evidence: Evidence, result: Failures) -> None:
         bad = [o for o in outcomes if o.failure is not None]
         good = len(outcomes) - len(bad)
         if len(bad) >= LEAST and len(bad) > good:
-            finding = _finding(evidence, host, bad, len(outcomes))
+            found = finding(evidence, host, bad, len(outcomes))
             if nothing_works:
-                reason = f"{finding.reason}; no launch on any host worked"
-                result.unsure[host] = replace(finding, reason=reason)
+                reason = f"{found.reason}; no launch on any host worked"
+                result.unsure[host] = replace(found, reason=reason)
             else:
-                result.hosts[host] = finding
+                result.hosts[host] = found
         elif len(bad) >= good:
             if len(outcomes) < MOST:
                 result.alone.append(host)
             else:
-                result.unsure[host] = _finding(evidence, host, bad, len(outcomes))
+                result.unsure[host] = finding(evidence, host, bad, len(outcomes))
 
 
 def _pairs(evidence: Evidence, failed: Sequence[Outcome], result: Failures) -> None:
@@ -108,7 +113,7 @@ def _pairs(evidence: Evidence, failed: Sequence[Outcome], result: Failures) -> N
         own = [o for o in remaining if host in o.hosts]
         if host not in result.hosts:
             tried = len(own) + len(_since(host, own, worked))
-            result.hosts[host] = _finding(evidence, host, own, tried)
+            result.hosts[host] = finding(evidence, host, own, tried)
         remaining = [o for o in remaining if host not in o.hosts]
         partners = _partners(remaining)
     remaining = [o for o in remaining if not result.hosts.keys() & set(o.hosts)]
@@ -135,14 +140,14 @@ def _undecided(
         elif len(own) + len(since) < MOST:
             result.pairs[host] = partners[host] | frozenset(others)
         else:
-            result.unsure[host] = _finding(evidence, host, own, len(own) + len(since))
+            result.unsure[host] = finding(evidence, host, own, len(own) + len(since))
     _links(evidence, [o for o in failed if working.keys() >= {*o.hosts}], worked, result)
     links = {*result.links, *result.unsure_links, *result.repeated}
     for host, own in working.items():
         alone = [o for o in own if (min(o.hosts), max(o.hosts)) not in links]
         if len(_partners(alone).get(host, ())) >= LEAST:
             tried = len(own) + len(_since(host, own, worked))
-            result.unsure[host] = _finding(evidence, host, own, tried)
+            result.unsure[host] = finding(evidence, host, own, tried)
 
 
 def _links(
@@ -159,11 +164,11 @@ def _links(
         first = min(o.observation.launch.number for o in bad)
         good = sum(p == pair[1] and n > first for n, p in worked.get(pair[0], ()))
         if len(bad) >= LEAST and len(bad) > good:
-            result.links[pair] = _finding(evidence, pair[0], bad, len(bad) + good)
+            result.links[pair] = finding(evidence, pair[0], bad, len(bad) + good)
         elif len(bad) >= good and len(bad) + good < MOST:
             result.repeated.append(pair)
         elif len(bad) >= LEAST:
-            result.unsure_links[pair] = _finding(evidence, pair[0], bad, len(bad) + good)
+            result.unsure_links[pair] = finding(evidence, pair[0], bad, len(bad) + good)
 
 
 def _successes(
@@ -218,7 +223,7 @@ def _is_guilty(
     return len(trusted) >= LEAST and len(trusted) > len(well - partners[host])
 
 
-def _finding(evidence: Evidence, host: int, failed: Sequence[Outcome], tried: int) -> Finding:
+def finding(evidence: Evidence, host: int, failed: Sequence[Outcome], tried: int) -> Finding:
     """The state and reason of a host or link that failed in these of `tried` launches."""
     states = Counter(o.failure for o in failed if host in o.own) or Counter(
         o.failure for o in failed

@@ -149,6 +149,8 @@ class Verdict:
     an interval from `low` to `high`; or, if `of_minimum`, the best rate over the minimum rate that
     was asked for, without interval. `launches` are the numbers of the launches that show it.
     `reason` is a clause such as "seen in 5 pairs" or "in stage pairs, in 2 of 2 launches".
+    `failed`: launches in which a host failed that is good by all others, and which no other
+    verdict explains.
     """
 
     kind: str
@@ -160,6 +162,7 @@ class Verdict:
     high: float | None = None
     launches: tuple[int, ...] = ()
     of_minimum: bool = False
+    failed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,11 @@ def bad(verdicts: Iterable[Verdict], kind: str = HOST) -> list[Verdict]:
     return sorted(chosen, key=lambda one: list(map(natural, one.subject)))
 
 
+def once_failed(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts on good hosts that failed in some launch, in natural order of names."""
+    return sorted((one for one in verdicts if one.failed), key=lambda v: natural(v.subject[0]))
+
+
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """A key that sorts ``host9`` before ``host10``."""
     parts = re.findall(r"\d+|\D+", name)
@@ -101,6 +106,7 @@ def sentence(cluster: Cluster, verdicts: Sequence[Verdict], across: float | None
         head = f"none of {total} hosts can be judged"
         unsure = [one for one in unsure if one.kind != HOST]
     clauses = [clause(one, cluster) for one in [*against, *unsure]]
+    clauses += [f"{one.subject[0]}, though good, {one.reason}" for one in once_failed(verdicts)]
     more = f" and {len(clauses) - _NAMED} more" if len(clauses) > _NAMED else ""
     racks = ""
     if across is not None and not any(one.kind == UPLINK for one in verdicts):
@@ -109,7 +115,10 @@ def sentence(cluster: Cluster, verdicts: Sequence[Verdict], across: float | None
 
 
 def table(cluster: Cluster, verdicts: Sequence[Verdict]) -> list[Column]:
-    """The columns of a table: a row for each subject that is not good, one for good hosts."""
+    """The columns of a table: a row for each subject that is not good, one for good hosts.
+
+    A good host that failed in some launch has a row of its own, with these launches.
+    """
     rows = [
         (
             subject(one, cluster),
@@ -120,9 +129,10 @@ def table(cluster: Cluster, verdicts: Sequence[Verdict]) -> list[Column]:
             one.reason,
         )
         for one in sorted(verdicts, key=lambda v: (v.kind, list(map(natural, v.subject))))
-        if one.state is not State.GOOD
+        if one.state is not State.GOOD or one.failed
     ]
-    good = good_hosts(cluster, verdicts)
+    failed = {one.subject[0] for one in once_failed(verdicts)}
+    good = [name for name in good_hosts(cluster, verdicts) if name not in failed]
     if good:
         who = good[0] if len(good) == 1 else f"{len(good)} hosts"
         reason = verdicts[0].reason if len(cluster.hosts) == 1 else ""
@@ -136,8 +146,9 @@ def table(cluster: Cluster, verdicts: Sequence[Verdict]) -> list[Column]:
 
 def launches(verdict: Verdict) -> str:
     """The numbers of the first few launches that show a verdict."""
-    shown = " ".join(map(str, verdict.launches[:_LAUNCHES]))
-    return f"{shown} …" if len(verdict.launches) > _LAUNCHES else shown
+    numbers = verdict.failed or verdict.launches
+    shown = " ".join(map(str, numbers[:_LAUNCHES]))
+    return f"{shown} …" if len(numbers) > _LAUNCHES else shown
 
 
 def why(verdict: Verdict) -> str:
@@ -190,6 +201,11 @@ def _metrics(verdicts: Sequence[Verdict], seconds: float, when: float) -> Iterat
     for one in hosts:
         if one.state is not State.CANNOT_TELL:
             yield f"{name}{_labels(host=one.subject[0])} {int(one.state is State.GOOD)}"
+    name = "busbar_qualify_host_failed_launches"
+    yield from _about(name, "Launches in which a good host failed.")
+    for one in hosts:
+        if one.state is State.GOOD:
+            yield f"{name}{_labels(host=one.subject[0])} {len(one.failed)}"
     name = "busbar_qualify_host_state"
     yield from _about(name, "1 for the verdict on the host.")
     for one in hosts:

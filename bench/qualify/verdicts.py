@@ -9,8 +9,8 @@ from statistics import median
 import numpy as np
 
 from bench.qualify.alone import Alone
-from bench.qualify.evidence import CHANNELS, DUPLEX, IN, OUT, Evidence
-from bench.qualify.failures import Failures, Finding
+from bench.qualify.evidence import CHANNELS, DUPLEX, IN, OUT, Evidence, Outcome
+from bench.qualify.failures import Failures, Finding, finding
 from bench.qualify.model import BOTH, WAYS, State, Verdict
 from bench.qualify.speeds import Slow, Speeds
 from bench.qualify.together import Together
@@ -103,7 +103,24 @@ def _unsure(findings: Findings, host: int, shown: tuple[int, ...]) -> Verdict:
         return Verdict("host", subject, State.CANNOT_TELL, reason, launches=launches)
     best = float(speeds.best[host]) if len(speeds.best) else np.inf
     ratio = best if np.isfinite(best) else None
-    return Verdict("host", subject, State.GOOD, ratio=ratio, launches=shown)
+    failed = _failed_though_good(findings, host)
+    if not failed:
+        return Verdict("host", subject, State.GOOD, ratio=ratio, launches=shown)
+    one = finding(findings.evidence, host, failed, len(shown) + len(failed))
+    reason, numbers = f"{one.state.value} {one.reason}", one.launches
+    return Verdict("host", subject, State.GOOD, reason, ratio, launches=shown, failed=numbers)
+
+
+def _failed_though_good(findings: Findings, host: int) -> list[Outcome]:
+    """The launches in which a good host failed itself, and that no other verdict explains."""
+    return [
+        one
+        for one in findings.evidence.outcomes
+        if one.failure is not None
+        and host in one.hosts
+        and (host in one.own or not one.own)
+        and not findings.failures.explain(one.hosts)
+    ]
 
 
 def _incomparable(findings: Findings, host: int) -> str:

@@ -31,7 +31,7 @@ from bench.qualify.model import (
 )
 from bench.qualify.pairing import round_of_pairs, rounds
 from bench.qualify.speeds import across_racks
-from bench.qualify.text import sentence
+from bench.qualify.text import metrics, sentence, table
 from bench.qualify.together import predicted
 from benchmarks.simulated_cluster import PORT, Campaign, Fault, SimulatedCluster, run_campaign
 
@@ -508,6 +508,46 @@ def test_a_host_that_fails_now_and_then_is_not_called_good(
     assert all(
         state in (State.GOOD, State.CANNOT_TELL) for h, state in states.items() if h != hosts[0]
     )
+
+
+@pytest.mark.parametrize("ending", [Ending.HUNG, Ending.CRASHED])
+def test_a_good_host_that_failed_once_is_told(ending: Ending) -> None:
+    """Rule: a host that failed in one launch and worked in all others is good, and told.
+
+    Its verdict has the launch, table and sentence have it with the host's name, and a metric has
+    the number. A host that the failure does not implicate, and one of a bad partner, has none.
+    """
+    hosts = names(5)
+    once: list[int] = []
+
+    def change(one: Observation) -> Observation:
+        if len(one.launch.hosts) != 2:
+            return one
+        if hosts[4] in one.launch.hosts:  # fails always
+            return _ended(one, Ending.CRASHED)
+        if hosts[3] in one.launch.hosts and not once:
+            once.append(one.launch.number)
+            reports = [
+                replace(r, ending=ending if r.host == hosts[3] else Ending.STOPPED)
+                for r in one.reports
+            ]
+            return replace(one, reports=tuple(reports), rates={})
+        return one
+
+    found = run_campaign(Cluster(hosts), Limits(), _Changed(hosts, change)).decision.verdicts
+    of_hosts = {v.subject[0]: v for v in found if v.kind == "host"}
+    assert [of_hosts[name].failed for name in hosts] == [(), (), (), (once[0],), ()]
+    assert [of_hosts[name].state for name in hosts] == [State.GOOD] * 4 + [State.CRASHES]
+    told = sentence(Cluster(hosts), found)
+    what = "hangs in stage pairs, in 1 of" if ending is Ending.HUNG else "crashes in 1 of"
+    assert told.startswith("4 of 5 hosts are good; ") and f"{hosts[3]}, though good, {what}" in told
+    columns = {head: cells for head, _, cells in table(Cluster(hosts), found)}
+    row = columns["subject"].index(hosts[3])
+    assert columns["verdict"][row] == "good" and columns["launches"][row] == str(once[0])
+    assert "3 hosts" in columns["subject"]
+    name = "busbar_qualify_host_failed_launches"
+    lines = metrics(found, 1.0, 2.0).splitlines()
+    assert [line[-1] for line in lines if line.startswith(name)] == ["0", "0", "0", "1"]
 
 
 def test_one_failure_of_two_hosts_is_tried_again() -> None:
