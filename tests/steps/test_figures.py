@@ -19,6 +19,7 @@ from bench.steps.step_table import closing_lines, header, ports_law, row, scalin
 from busbar.canvas import canvas
 from busbar.statistics import interval
 from reports.analysis.answer import exchanges_alone
+from reports.analysis.cautions import too_disturbed
 from reports.analysis.disturbance import widened
 from reports.analysis.steps import answers, fastest, fastest_samples, figures
 from reports.figures.steps import _stacked, bars
@@ -771,6 +772,10 @@ def test_a_disturbed_sweep_of_ranks_says_so_once_below_its_table(tmp_path: Path)
     disturbed = [replace(row, others_share=0.9) for row in rows]
     assert "repeat the run" in " ".join(closing_lines(disturbed))
     assert "repeat" not in " ".join(closing_lines(disturbed, whole=False))
+    # One rank has a transport of its own, which makes no second update of one; two updates are.
+    other = replace(disturbed[0], transport="inproc")
+    assert "too disturbed to rely on these figures" in too_disturbed([other, disturbed[1]])
+    assert "to compare steps" in too_disturbed([replace(other, algorithm="ps/ddp"), disturbed[1]])
 
 
 def test_a_page_and_a_figure_show_what_is_exposed() -> None:
