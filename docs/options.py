@@ -201,7 +201,8 @@ _TYPES = {
 }  # fmt: skip
 _OWN_TYPES = {
     "arrival": "str | Path", "datatype": "DataTypes", "segment": "int | str",
-    "gpus": "int | str | Sequence[int | str]",
+    "gpus": "int | str | Sequence[int | str]", "compress": "str | Sequence[str]",
+    "overlap": 'Literal["on", "off", "on,off"] | Sequence[Literal["on", "off"]]',
 }  # fmt: skip
 
 

@@ -243,7 +243,7 @@ class StepOptionKeywords(TypedDict, total=False):
     append: bool | None
     batch: int | None
     budget: float | str | None
-    compress: str | None
+    compress: str | Sequence[str] | None
     compute_by: Literal["sleep", "burn"] | None
     cycle: float | str | None
     fit: str | Path | None
@@ -252,7 +252,7 @@ class StepOptionKeywords(TypedDict, total=False):
     hostfile: str | Path | None
     iters: int | None
     mpi_threads: Literal["single", "funneled", "serialized", "multiple"] | None
-    overlap: Literal["on", "off", "on,off"] | None
+    overlap: Literal["on", "off", "on,off"] | Sequence[Literal["on", "off"]] | None
     overwrite: bool | None
     per_rank: bool | None
     precision: Literal["fp32", "fp16", "bf16"] | None

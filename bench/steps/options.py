@@ -112,7 +112,7 @@ class StepOptions(RunOptions):
     seed: int = option("--seed N  seed of all random numbers", 0, at_least(0, "as seed"))
 
     update: str = option(
-        "-A --update NAMES  names joined by commas (--update list), such as ring, sharded_ps,"
+        "--update -A NAMES  names joined by commas (--update list), such as ring, sharded_ps,"
         " library, auto",
         "ring,library",
         title="the update",

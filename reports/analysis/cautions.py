@@ -208,7 +208,7 @@ def _again(timed: Sequence[Measurement], unrecorded: str) -> str:
 
 def _launches_tell(timed: Sequence[Measurement]) -> bool:
     """True if several launches are a remedy for other programs that do not end."""
-    return timed[0].step is None and use_of(timed) == _TO_COMPARE
+    return use_of(timed) == _TO_COMPARE
 
 
 def _waited(timed: Sequence[Measurement]) -> bool:
@@ -216,13 +216,17 @@ def _waited(timed: Sequence[Measurement]) -> bool:
 
 
 def use_of(rows: Sequence[Measurement]) -> str:
-    """What a run is measured for: to compare algorithms, or to rely on its figures.
+    """What a run is measured for: to compare algorithms, or training steps, or to rely on figures.
 
     The latter of a single algorithm, and of tests between pairs, whose figures are read by
-    themselves.
+    themselves. A step is one over all transports: a single rank has one of its own.
     """
-    compared = {(r.algorithm, r.transport) for r in rows if r.collective not in TESTS}
-    return _TO_COMPARE if len(compared) > 1 else "rely on these figures"
+    steps = {r.algorithm for r in rows if r.step is not None}
+    collectives = [r for r in rows if r.step is None and r.collective not in TESTS]
+    compared = {(r.algorithm, r.transport) for r in collectives}
+    if len(compared) > 1:
+        return _TO_COMPARE
+    return "compare steps" if len(steps) > 1 else "rely on these figures"
 
 
 def command_of(rows: Sequence[Measurement], without: Sequence[str] = ()) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from operator import attrgetter
+from statistics import median
 
 from busbar.counters import MUCH, OTHERS, SHORTEST_S
 from busbar.errors import Unsupported
@@ -67,7 +68,7 @@ def lengthening(rows: Sequence[Measurement], unknown: bool) -> float:
 
     1 if other programs moved none of them (`moved_by_others`). Programs that took a share s of all
     cores left 1 - s of them, with which all work takes 1 / (1 - s) times as long, and each message
-    may have waited `LATE_S` for a core. No row takes less than `_port_s` without them. Infinite if
+    may have waited `LATE_S` for a core. No row takes less than `_least_s` without them. Infinite if
     these waits may be the whole time, or if the messages of an iteration were not counted, as those
     of a collective, and the ports have no known rate.
     """
@@ -77,10 +78,23 @@ def lengthening(rows: Sequence[Measurement], unknown: bool) -> float:
 def _lengthening(row: Measurement) -> float:
     if not row.time_s:
         return inf
-    least, messages = _port_s(row), None if row.step is None else row.step.messages
+    least, messages = _least_s(row), None if row.step is None else row.step.messages
     if messages is not None and tells_others(row):
         least = max(least, row.time_s * (1 - (row.others_share or 0.0)) - messages * LATE_S)
     return max(1.0, row.time_s / least) if least > 0 else inf
+
+
+def _least_s(row: Measurement) -> float:
+    """Seconds that an iteration takes at least: of its bytes and, of a step, of sleeping compute.
+
+    Other programs make a rank wake up late, by `LATE_S` at most in the mean. A step that exchanges
+    after the backward pass has compute and bytes one after the other.
+    """
+    step, port = row.step, _port_s(row)
+    if step is None or step.compute_by != "sleep" or not step.compute_s:
+        return port
+    compute = max(0.0, median(step.compute_s) - LATE_S)
+    return compute + port if step.overlap is False else max(compute, port)
 
 
 def _port_s(row: Measurement) -> float:

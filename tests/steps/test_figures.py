@@ -19,6 +19,7 @@ from bench.steps.step_table import closing_lines, header, ports_law, row, scalin
 from busbar.canvas import canvas
 from busbar.statistics import interval
 from reports.analysis.answer import exchanges_alone
+from reports.analysis.cautions import too_disturbed
 from reports.analysis.disturbance import widened
 from reports.analysis.steps import answers, fastest, fastest_samples, figures
 from reports.figures.steps import _stacked, bars
@@ -600,6 +601,30 @@ def test_no_program_makes_a_port_faster() -> None:
     assert widened((3.4, 3.5), [quick], [quick], unknown=True) == (3.4, 3.5)
 
 
+def test_no_program_shortens_a_sleep() -> None:
+    """Rule: beside other programs a step takes no less than its sleeping compute, and one that
+    exchanges afterwards also the time of its bytes; so overlap is told there. Compute that burns a
+    core has no such least time.
+    """  # noqa: D205
+    rows = [
+        replace(row, others_share=0.9, sent_bytes=100_000, received_bytes=100_000)
+        for row in _with_and_without(2.0)
+    ]
+    facts = {"compute_by": "sleep", "compute_s": (0.1,) * 8, "port_rate": 1e6}
+    asleep = [replace(row, step=replace(row.step, **facts)) for row in rows if row.step]
+    during, after = asleep
+    # 95 ms of sleep at least, and 100 ms of bytes: during it, or after it.
+    assert widened((2.0, 2.0), [after], [during], unknown=True) == pytest.approx(
+        (2.0 * 0.195 / 0.227, 2.0 * 0.1135 / 0.1)
+    )
+    (line,) = answers(asleep)
+    assert re.match(r"overlap makes a step of ring/ddp 2\.00 times as fast \(95 %: 1\.2", line)
+    burning = [
+        replace(row, step=replace(row.step, compute_by="burn")) for row in asleep if row.step
+    ]
+    assert answers(burning)[0].startswith("cannot tell")
+
+
 def test_an_update_of_several_runs_is_one_contender() -> None:
     """Rule: what two runs measured is compared with another update, and not with itself."""
     ring = [_result({**STEP, "update": "ring"}, [f * t for t in TIMES]) for f in (1.0, 1.01)]
@@ -771,6 +796,10 @@ def test_a_disturbed_sweep_of_ranks_says_so_once_below_its_table(tmp_path: Path)
     disturbed = [replace(row, others_share=0.9) for row in rows]
     assert "repeat the run" in " ".join(closing_lines(disturbed))
     assert "repeat" not in " ".join(closing_lines(disturbed, whole=False))
+    # One rank has a transport of its own, which makes no second update of one; two updates are.
+    other = replace(disturbed[0], transport="inproc")
+    assert "too disturbed to rely on these figures" in too_disturbed([other, disturbed[1]])
+    assert "to compare steps" in too_disturbed([replace(other, algorithm="ps/ddp"), disturbed[1]])
 
 
 def test_a_page_and_a_figure_show_what_is_exposed() -> None:

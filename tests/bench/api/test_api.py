@@ -436,6 +436,9 @@ def test_a_training_step_is_a_call(tmp_path: Path) -> None:
     assert [row.algorithm.partition("/")[0] for row in rows] == ["ring", "ps"]
     assert all(row.step and row.step.stragglers == {"0": 2.0, "1": 3.0} for row in rows)
     assert (rows.frame()["step_compute_s"] > 0).all() and "ring" in str(rows)
+    both = busbar.step("toy", ranks=2, update="ring", overlap=["on", "off"], iters=6)
+    assert [row.algorithm for row in both] == ["ring/ddp", "ring/ddp/after"]
+    assert "overlap makes a step of ring/ddp" in " ".join(str(both).split())
     best = busbar.step("toy", ranks=2, update=["ring", "async"], compute="fixed:1", iters=2).best()
     why, which = str(best).split("\n", 1)
     assert len(best) == 0 and why.startswith("no answer at each size: training steps")
