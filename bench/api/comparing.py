@@ -76,7 +76,7 @@ def compare(
     """NEW against BASE, row by row: faster, slower or indistinguishable.
 
     ``base``, ``new``: rows, files, or a list of both. Launches are the samples: several a side are
-    needed for a verdict (``launches=5`` in `run`, or ``rows_a + rows_b``). ``noise``: the least
+    needed for a verdict (``launches=7`` in `run`, or ``rows_a + rows_b``). ``noise``: the least
     relative difference that counts. ``anyway``: compare different machines or mappings, too.
     ``ignore``: ``"algorithm"``, ``"transport"`` or both, to compare two algorithms or transports:
     ``compare(rows.filter(algorithms="ring"), rows.filter(algorithms="ps"), ignore="algorithm")``.

@@ -193,9 +193,9 @@ class StepOptionKeywords(TypedDict, total=False):
     - ``append``: add to the results in out's .jsonl files
     - ``batch``: samples per rank and step, for samples/s (default 32)
     - ``budget``: time limit of an update's steps, at least 6, without iters (default 5)
-    - ``compress``: compression of gradients: none (default), fp16, bf16; for updates that send a
-      gradient once (one_shot, ps, sharded_ps, parameter servers) also int8, 1bit,
-      topk:fraction=0.01
+    - ``compress``: compressions of gradients, joined by commas: none (default), fp16, bf16; for
+      updates that send a gradient once (one_shot, ps, sharded_ps, parameter servers) also int8,
+      1bit, topk:fraction=0.01
     - ``compute_by``: sleep (default): the core is free, as when an accelerator computes; burn:
       the core is busy
     - ``cycle``: as Horovod: at this interval, such as 5ms, fill buffers of fusion SIZE with the
@@ -210,7 +210,8 @@ class StepOptionKeywords(TypedDict, total=False):
       budget is spent)
     - ``mpi_threads``: thread level that MPI is started with (default: the lowest that the run
       needs, but multiple if MPICH's ranks share cores)
-    - ``overlap``: exchange during the backward pass (default), or after it
+    - ``overlap``: on (default): exchange during the backward pass; off: after it; on,off: measure
+      both, and say how much overlap buys
     - ``overwrite``: replace the results in the files that are written; without append or this a
       file that has results is refused
     - ``per_rank``: keep every rank's own times in the records
@@ -251,7 +252,7 @@ class StepOptionKeywords(TypedDict, total=False):
     hostfile: str | Path | None
     iters: int | None
     mpi_threads: Literal["single", "funneled", "serialized", "multiple"] | None
-    overlap: Literal["on", "off"] | None
+    overlap: Literal["on", "off", "on,off"] | None
     overwrite: bool | None
     per_rank: bool | None
     precision: Literal["fp32", "fp16", "bf16"] | None

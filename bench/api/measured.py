@@ -27,7 +27,7 @@ from busbar.files import FIGURE_FORMS, FigureForm, has_content, make_folder, wri
 from busbar.terminal import wrap_line
 from busbar.units import format_count, format_rate, format_seconds, format_size, parse_size
 from collectives.schedule.dtypes import canonical
-from reports.analysis.answer import answers, one_launch, verdict
+from reports.analysis.answer import answers, on_launches, verdict
 from reports.analysis.cautions import (
     causes,
     disturbance,
@@ -186,10 +186,10 @@ class MeasuredRows(Sequence[Measurement]):
         """Reasons not to trust rows, one line per kind: ranks that shared cores, drift, noise.
 
         Of rows that `filter` or a slice chose also that other programs disturbed their launch. The
-        last is that an answer is of one launch, whose intervals do not cover the next one.
+        last says that the intervals of an answer do not cover another launch, or a later one.
         """
-        of_one = in_keywords(one_launch(self._together, self._launches))
-        return [*doubts(self), *filter(None, [of_one])]
+        uncovered = in_keywords(on_launches(self._together, self._launches))
+        return [*doubts(self), *filter(None, [uncovered])]
 
     @property
     def _of_launch(self) -> str:
@@ -292,7 +292,7 @@ class MeasuredRows(Sequence[Measurement]):
         # If the launches are too disturbed, the text begins with that.
         of_launch = "" if too_disturbed(self._launches) else self._of_launch
         known = of_launch or disturbance(self._together)
-        for note in (known, one_launch(self._together, self._launches)):
+        for note in (known, on_launches(self._together, self._launches)):
             text += wrap_line(in_keywords(note), _WIDTH, 2)
         return ResultTable(BestAlgorithm, lines, in_keywords("\n".join(text)))
 

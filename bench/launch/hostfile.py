@@ -70,7 +70,14 @@ def lines(path: Path) -> Iterator[tuple[list[str], str]]:
 
 
 def from_words(text: str) -> list[tuple[str, str]]:
-    """The hosts in ``a,b,c`` or ``node[001-128,200]``, each with its place; see `expand`."""
+    """The hosts in ``a,b,c`` or ``node[001-128,200]``, each with its place; see `expand`.
+
+    Raises Unsupported for an empty name, which may be that of a variable that is not set.
+    """
+    if text.strip() and not all(
+        name.strip() for name in re.sub(r"\[[^\]]*\]?", "x", text).split(",")
+    ):
+        raise Unsupported(f"--hosts: {text[:60]!r} has an empty name beside a comma")
     return [(name, "--hosts") for word in _listed(text) for name in expand(word, "--hosts")]
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bench.launch.control_socket import ControlSocket
 from busbar.cpulist import listed, members
-from busbar.host import boot, cores, cpu_model, hostname
+from busbar.host import PORT_RATE, boot, cores, cpu_model, hostname
 from busbar.installation import busbar_version, revision
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
@@ -37,9 +37,12 @@ class RunContext(NamedTuple):
     line: ControlSocket
 
 
-# Settings of communication libraries. Nothing else is recorded, as it may hold secrets.
+# Settings of communication libraries, of launchers, and of emulated ports. Nothing else is
+# recorded, as it may hold secrets.
 _PREFIXES = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
-_NAMES = ("CUDA_VISIBLE_DEVICES", "HYDRA_LAUNCHER_EXEC", "SLURM_JOB_ID", "SLURM_JOB_PARTITION")
+_NAMES = (
+    "CUDA_VISIBLE_DEVICES", "HYDRA_LAUNCHER_EXEC", "SLURM_JOB_ID", "SLURM_JOB_PARTITION", PORT_RATE,
+)  # fmt: skip
 
 
 def allowed(env: Mapping[str, str]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import field
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar
 
 from bench.launch.control_socket import ControlSocket
@@ -105,6 +106,7 @@ def check(options: StepOptions, nranks: int) -> None:
     fusing = {"buckets": "--fusion", "cycle": "--cycle"}
     given = [flag for name, flag in fusing.items() if name in options.given]
     given += ["--sweep fusion"] * (options.sweep == "fusion")
+    given += ["--overlap on,off"] * (options.overlapping == "on,off")
     if given and not any(update(choice.name).fused for choice in options.updates):
         raise Unsupported(
             f"{given[0]}: --update {options.update} pushes whole gradients to a server and has no"
@@ -120,13 +122,14 @@ def check(options: StepOptions, nranks: int) -> None:
 
         # A file that cannot be read is reported before ranks start.
         load_machine(options.topology or None, options.fit, nranks)
-    for choice in options.updates:
-        load(f"{update(choice.name).module}:check")(choice, nranks, options)
+    for choice, case in product(options.updates, options.cases):
+        load(f"{update(choice.name).module}:check")(choice, nranks, case)
 
 
 def _check_memory(options: StepOptions, nranks: int) -> None:
     """Raise Unsupported if this machine lacks memory for the gradients of ``nranks`` ranks."""
-    need = nranks * GradientLayout.of(options.workload, options.dtype).nbytes
+    types = {case.dtype for case in options.cases}
+    need = nranks * max(GradientLayout.of(options.workload, one).nbytes for one in types)
     free = int(free_memory() * SHARE)
     if need > free:
         scale = -(-2 * need // max(1, free))

@@ -128,9 +128,10 @@ class StepOptions(RunOptions):
         parse=duration,
     )
     overlapping: str = option(
-        "--overlap  exchange during the backward pass (default), or after it",
+        "--overlap HOW  on (default): exchange during the backward pass; off: after it; on,off:"
+        " measure both, and say how much overlap buys",
         "on",
-        choices=("on", "off"),
+        choices=("on", "off", "on,off"),
     )
     sweep: str = option(
         "--sweep  fusion: try many bucket sizes and name the best; ranks: run 1, 2, 4 … --ranks P"
@@ -157,9 +158,9 @@ class StepOptions(RunOptions):
     )
     rate: float = option("--rate R  learning rate", 0.1, number(1e-9, 1e9, "as rate"))
     compress: str = option(
-        "--compress NAME  compression of gradients: none (default), fp16, bf16; for updates that"
-        " send a gradient once (one_shot, ps, sharded_ps, parameter servers) also int8, 1bit,"
-        " topk:fraction=0.01",
+        "--compress NAMES  compressions of gradients, joined by commas: none (default), fp16, bf16;"
+        " for updates that send a gradient once (one_shot, ps, sharded_ps, parameter servers) also"
+        " int8, 1bit, topk:fraction=0.01",
         "none",
     )
     plot: Path | None = option(
@@ -225,8 +226,17 @@ class StepOptions(RunOptions):
         return None if self.problem is None else shape(self.problem, self.batch)
 
     @cached_property
+    def cases(self) -> tuple[Self, ...]:
+        """A copy of these options for each value of ``--compress``, and of ``--overlap``."""
+        return tuple(
+            self.replace(compress=name.strip(), overlapping=when)
+            for name in self.compress.split(",")
+            for when in self.overlapping.split(",")
+        )
+
+    @cached_property
     def codec(self) -> Codec:
-        """The codec that ``--compress`` names."""
+        """The codec that ``--compress`` names, in one of the `cases`."""
         return codec(self.compress)
 
     @cached_property
@@ -287,8 +297,8 @@ class StepOptions(RunOptions):
 
     @property
     def overlap(self) -> bool:
-        """True if gradients are exchanged during the backward pass."""
-        return self.overlapping == "on"
+        """True if gradients are exchanged during the backward pass, in any of the `cases`."""
+        return self.overlapping != "off"
 
     @property
     def dtype(self) -> str:
@@ -324,8 +334,12 @@ class StepOptions(RunOptions):
             raise Unsupported(
                 f"--compress takes fp32; {options._whole.name} has tensors of other types"
             )
-        if self.trace is not None and (len(options.updates) > 1 or options.rank_counts):
-            raise Unsupported("--trace has room for one run; name one --update and one rank count")
+        several = len(options.updates) * len(options.cases) > 1 or options.rank_counts
+        if self.trace is not None and several:
+            raise Unsupported(
+                "--trace has room for one run; name one --update, one rank count, and one value of"
+                " --overlap and --compress"
+            )
         if self.plot is not None and options.rank_counts:
             raise Unsupported("--plot draws one run; name one rank count")
         _ = options.updates, options.fusion, options.fusions
@@ -357,7 +371,7 @@ class StepOptions(RunOptions):
             raise Unsupported(f"--plot {self.plot}: its name ends with .png, .svg or .pdf")
         if self.plot is not None and find_spec("matplotlib") is None:
             raise MissingLibrary("matplotlib")  # before anything is measured
-        _ = self.shape, self.make_rule, self.codec
+        _ = self.shape, self.make_rule, [case.codec for case in self.cases]
 
 
 def _counts(ranks: tuple[int, ...]) -> tuple[int, ...]:

@@ -203,9 +203,15 @@ class _StepSession(RunSession):
 
 
 def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
-    """The kinds of exchange to measure with their options: one case per fusion of buckets."""
+    """The kinds of exchange to measure with their options, of one fusion, overlap and compression.
+
+    A server's pushes have no fusion and no overlap.
+    """
+    pushes = {case.compress: case for case in options.cases}.values()
     return [
-        (choice, options.replace(tried=how))
+        (choice, case.replace(tried=how))
         for choice in options.updates
-        for how in (options.fusions if update(choice.name).fused else options.fusions[:1])
+        for is_fused in [update(choice.name).fused]
+        for case in (options.cases if is_fused else pushes)
+        for how in (options.fusions if is_fused else options.fusions[:1])
     ]

@@ -25,10 +25,9 @@ from busbar.units import (
 from reports.analysis.cautions import disturbance, too_disturbed
 from reports.analysis.steps import (
     StepFigures,
-    best_fusion,
+    answers,
     beyond_compute,
     exposed_text,
-    fastest,
     figures,
     hidden_text,
     is_overlapped,
@@ -104,7 +103,11 @@ def _legend(servers: Sequence[str], roles_of: str) -> list[str]:
 def _exchanges(options: StepOptions) -> str:
     """A phrase for when gradients are sent: by all-reduces, or by pushes to a server."""
     fused = [update(choice.name).fused for choice in options.updates]
-    when = "overlaps the backward pass" if options.overlap else "after the backward pass"
+    when = {
+        "on": "overlaps the backward pass",
+        "off": "after the backward pass",
+        "on,off": "overlaps the backward pass, or follows it (/after)",
+    }[options.overlapping]
     if all(fused):
         return f"exchange {when}"
     pushes = "a push follows its gradient"
@@ -150,22 +153,22 @@ def closing_lines(
     """The lines below all rows: what figures without a number mean, the fastest update, noise.
 
     ``more``: see `too_disturbed`. ``whole``: False for a launch of several, below the last of which
-    stands whether to repeat them. ``fusions``: also name the `best_fusion` of each update.
+    stands whether to repeat them. ``fusions``: also name the best fusion of each update.
     """
     from reports.analysis.answer import exchanges_alone  # slow to import
 
     known = [(row, one) for row in rows if (one := figures(row)) is not None]
-    verdict = fastest(rows)
+    first, *others = answers(rows, fusions=fusions) or [""]
     texts = [
         too_disturbed(rows, more) if whole else "",
-        f"answer: {verdict}" if verdict else "",
+        f"answer: {first}" if first else "",
+        *others,
         lowest_loss(rows),
         exchanges_alone(rows),
         ports_law([row for row, _ in known]),
         disturbance(rows),
         beyond_compute(one for _, one in known),
         *_without_numbers(known),
-        *(best_fusion(rows) if fusions else []),
     ]
     return list(_comments(texts))
 

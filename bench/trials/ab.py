@@ -400,7 +400,10 @@ class AbCommand(Command):
             undecided = pairs.words.count(UNDECIDED)
             if undecided:
                 of = f"{undecided} of {len(pairs.words)} rows"
-                print_note(f"{of} are undecided; more rounds (--budget, --most) may decide them")
+                print_note(
+                    f"{of} are undecided; more rounds may decide them (--budget, --most, or fewer"
+                    " rows a round, as by -f and --placement out of A and B)"
+                )
         return status
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise, starmap
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, ClassVar
 
 from busbar.commands import Command
@@ -19,12 +20,13 @@ from busbar.units import (
     format_digits,
     format_seconds,
     format_size_argument,
+    parse_ranks,
     parse_size,
 )
 from collectives.commands.command import (
+    PROSE,
     SchedulesOptions,
     pairs,
-    parse_rank_count,
     ranks_of_grid,
     server_over_ring,
     show,
@@ -64,9 +66,16 @@ class CostCommand(SchedulesOptions, Command):
 
     name: str = redefine(SchedulesOptions, "name", "all", nargs="?")
     ranks: str = option(
-        f"-n --ranks  number of ranks, up to {_MOST_RANKS} (default: those of the grid, the map or"
-        " the fit; without them 8)",
+        f"-n --ranks P[,P…]  numbers of ranks, up to {_MOST_RANKS} (default: those of the grid, the"
+        " map or the fit; without them 8)",
         "",
+    )
+    collective: str | None = redefine(
+        SchedulesOptions,
+        "collective",
+        None,
+        text="-c --collective  which collective (default: allreduce; for a NAME that is none of its"
+        " algorithms all that have it)",
     )
     minbytes: str | None = option("-b --minbytes SIZE  smallest size to predict (default 1M)")
     maxbytes: str | None = option(
@@ -82,20 +91,12 @@ class CostCommand(SchedulesOptions, Command):
     format: str = option("--format", "table", choices=("table", "csv", "json"))
 
     def run(self) -> int:
-        """Print the tables."""
-        from collectives.predict.compare import compare_algorithms
-
+        """Print the tables of each number of ranks, or their rows."""
         options, name, parameters = self.algorithm()
-        sizes = _sizes(options)
-        machine, nranks, notes = _machine(options, parameters, predicted=bool(sizes))
-        predictor: CollectivePredictor | None = None
-        if machine is not None:
-            from collectives.predict.predictor import choose_predictor
-
-            predictor = choose_predictor(machine)
         groups: dict[str, list[str]] = {}
         for collective, algorithm in pairs(options, name):
             groups.setdefault(collective, []).append(algorithm)
+        groups, others = _usual(options, name, groups)
         if name != "all":
             for each in dict.fromkeys(chain(*groups.values())):
                 lacking = [collective for collective in groups if each not in groups[collective]]
@@ -103,44 +104,92 @@ class CostCommand(SchedulesOptions, Command):
                     print(f"collectives: {', '.join(lacking)}: no {each}", file=sys.stderr)
         shown: list[object] = []
         rows: list[dict[str, object]] = []
-        for collective, names in groups.items():
-            contenders, refused = compare_algorithms(
-                collective,
-                names,
-                nranks,
-                root=options.root,
-                predictor=predictor,
-                sizes=sizes,
-                parameters=parameters,
-                strict=name != "all" and len(groups) == 1,
-            )
-            for reason in refused.values():
-                print(f"collectives: {collective}: {reason}", file=sys.stderr)
-            if options.format != "table":
-                rows += _records(collective, nranks, contenders, predictor, sizes)
-                continue
-            shown.append(_counts(collective, nranks, contenders, refused))
-            if predictor is not None and contenders:
-                shown += _times(collective, nranks, contenders, predictor, sizes)
+        notes: dict[str, None] = {}
+        for count in parse_ranks(options.ranks, _MOST_RANKS) if options.ranks else [None]:
+            tables, records, remarks = options._costs(groups, name, parameters, count)
+            shown += tables
+            rows += records
+            notes |= dict.fromkeys(remarks)
+        notes |= dict.fromkeys(others)
         if options.format == "table":
             show(*shown, *_LEGEND, *notes)
         elif options.format == "json":
-            print(json.dumps({"rows": rows, "notes": notes}, indent=1))
+            print(json.dumps({"rows": rows, "notes": [*notes]}, indent=1))
         else:
             lines = [list(rows[0]), *(row.values() for row in rows)] if rows else []
             sys.stdout.write(render_csv(lines))
         return 0
 
+    def _costs(
+        self,
+        groups: Mapping[str, Sequence[str]],
+        name: str,
+        parameters: Mapping[str, object],
+        count: int | None,
+    ) -> tuple[list[object], list[dict[str, object]], list[str]]:
+        """Tables, or with another format rows, and notes for a number of ranks, None if not given.
+
+        ``groups``: the algorithms of each collective.
+        """
+        from collectives.predict.compare import compare_algorithms
+
+        sizes = _sizes(self)
+        machine, nranks, notes = _machine(self, parameters, count, predicted=bool(sizes))
+        predictor: CollectivePredictor | None = None
+        if machine is not None:
+            from collectives.predict.predictor import choose_predictor
+
+            predictor = choose_predictor(machine)
+        shown: list[object] = []
+        rows: list[dict[str, object]] = []
+        for collective, names in groups.items():
+            contenders, refused = compare_algorithms(
+                collective,
+                names,
+                nranks,
+                root=self.root,
+                predictor=predictor,
+                sizes=sizes,
+                parameters=parameters,
+                strict=name != "all" and len(groups) == 1 and "," not in self.ranks,
+            )
+            for reason in refused.values():
+                print(f"collectives: {collective}: {reason}", file=sys.stderr)
+            if self.format != "table":
+                rows += _records(collective, nranks, contenders, predictor, sizes)
+                continue
+            shown.append(_counts(collective, nranks, contenders, refused))
+            if predictor is not None and contenders:
+                shown += _times(collective, nranks, contenders, predictor, sizes)
+        return shown, rows, notes
+
+
+def _usual(
+    options: CostCommand, name: str, groups: dict[str, list[str]]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The all-reduce alone and a line on other collectives, unless one was chosen or it lacks NAME.
+
+    ``groups``: the algorithms of each collective that has any of NAME.
+    """
+    usual = "allreduce"
+    every = dict.fromkeys(chain(*groups.values()))
+    lacks = usual not in groups or (name != "all" and len(groups[usual]) < len(every))
+    if options.collective is not None or lacks or len(groups) == 1:
+        return groups, []
+    rest = ", ".join(each for each in groups if each != usual)
+    return {usual: groups[usual]}, wrap(f"other collectives: -c NAME ({rest})", min(width(), PROSE))
+
 
 def _machine(
-    options: CostCommand, parameters: Mapping[str, object], predicted: bool
+    options: CostCommand, parameters: Mapping[str, object], nranks: int | None, predicted: bool
 ) -> tuple[Machine | None, int, list[str]]:
-    """The machine if times are ``predicted``, the number of ranks, and notes on both."""
-    nranks, whose, machine = None, "", None
+    """The machine if times are ``predicted``, the number of ranks, and notes on both.
+
+    ``nranks``: the number that the options have, or None.
+    """
+    whose, machine = "", None
     notes: list[str] = []
-    if options.ranks:
-        nranks = parse_rank_count(options.ranks, _MOST_RANKS)
-    elif sides := ranks_of_grid(parameters):
+    if nranks is None and (sides := ranks_of_grid(parameters)):
         nranks, whose = sides, "those of the grid"
     if predicted:
         from collectives.predict.maps import load_machine
@@ -156,7 +205,7 @@ def _machine(
     if machine is not None:
         notes += _one_by_one(machine, nranks)
     if whose:
-        notes.append(f"ranks: {nranks}, {whose}; -n chooses another number")
+        notes.append(f"ranks: {nranks}, {whose}; -n chooses another number, -n 4,8 several")
     return machine, nranks, notes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import pairwise
 from math import inf
 from operator import attrgetter
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from busbar.units import (
     format_count,
+    format_duration,
     format_rate,
     format_seconds,
     format_size,
@@ -80,29 +82,47 @@ def alone(rows: Sequence[Measurement]) -> str:
     return _ALONE if ranks == {1} and len(names) > 1 else ""
 
 
-def one_launch(
+def on_launches(
     rows: Sequence[Measurement], launches: Sequence[Measurement] = (), *, kept: bool = False
 ) -> str:
-    """That the intervals of an answer are of one launch, and how to measure several.
+    """What the intervals of an answer do not cover: other launches, or later ones.
 
-    ``kept``: the rows are in a file that may be compared with another, which needs several
-    launches; this is said also without an answer. Empty otherwise where no interval tells anything,
-    and always for rows of several launches, and of other benchmarks. ``launches``: see `winners`.
+    Of one launch, how to measure several, and of several launches, in how short a time they were
+    started. Empty where no interval tells anything, and for rows of other benchmarks and training
+    steps. ``kept``: the rows are in a file that may be compared with another, which needs several
+    launches; of one launch, this is said also without an answer. ``launches``: see `winners`.
     """
     ours = all(r.run.format.startswith("busbar") and r.step is None for r in rows)
-    if not ours or any(r.launches_s or launch_of(r.run) is not None for r in rows):
+    if not ours or any(r.launches_s for r in rows):
         return ""
-    runs = grouped(rows, attrgetter(*KEYS)).values()
     won = [w for ranges in answers(rows, launches).values() for one in ranges for w in one.won]
+    told = any(map(_telling, won))
+    if any(launch_of(r.run) is not None for r in rows):
+        return _close_together(rows) if told else ""
+    runs = grouped(rows, attrgetter(*KEYS)).values()
     if any(len({id(r.run) for r in same}) > 1 for same in runs):
         return ""
-    outside = "the next may lie outside these intervals" if any(map(_telling, won)) else ""
-    several = "a comparison with another run needs several"
+    outside = "others may lie outside these intervals"
+    several = f"a comparison with another run needs several (--launches {LAUNCHES})"
     if not kept or not any(r.time_s for r in rows):
-        return outside and f"one launch: {outside}; --launches {LAUNCHES} covers it"
-    if not outside:
-        return f"one launch: {several} (--launches {LAUNCHES})"
-    return f"one launch: {outside}, and {several}; --launches {LAUNCHES} covers both"
+        return f"one launch: {outside}; --launches {LAUNCHES} shows how far" * told
+    return f"one launch: {f'{outside}, and ' * told}{several}"
+
+
+def _close_together(rows: Sequence[Measurement]) -> str:
+    """That several launches were started in a short time; empty if the times are not known."""
+    numbers = {launch_of(r.run) for r in rows}
+    texts = {str(r.run.environment.get("started")) for r in rows}
+    try:
+        times = [datetime.fromisoformat(text).timestamp() for text in texts]
+    except ValueError:  # not known, or of another form
+        return ""
+    if len(numbers) < 2:
+        return ""
+    return (
+        f"{len(numbers)} launches within {format_duration(max(times) - min(times))} do not"
+        " show slower changes of the machine: repeat later"
+    )
 
 
 def without_rows(rows: Sequence[Measurement]) -> list[str]:

@@ -15,7 +15,7 @@ from busbar.units import agreeing, format_count, format_part, format_size, three
 from reports.analysis.disturbance import is_disturbed, mostly_disturbed, tells_others
 from reports.analysis.outliers import far_launches
 from reports.analysis.steps import is_fastest_told
-from reports.analysis.winners import LAUNCHES
+from reports.analysis.winners import LAUNCHES, is_winner_told
 from reports.records.cores import crowding, marked
 from reports.records.measurement import Measurement, is_emulated, launch_of
 from reports.records.metrics import TESTS, named
@@ -121,12 +121,13 @@ def far_off(rows: Sequence[Measurement]) -> str:
     found = far_launches(rows)
     texts = []
     for one in found[:_NAMED]:
-        times = f"{three_digits(one.ratio)} times as long as the others"
-        if one.rows == 1:
-            texts.append(f"{one.name} took {times} ({named(one.row)})")
+        far = f"{three_digits(max(one.ratio, 1 / one.ratio))} times as"
+        where = f" in {one.rows} of {one.of} rows" * (one.rows > 1)
+        far, others = f"{'up to ' * (one.rows > 1)}{far}", f"the others{where} ({named(one.row)})"
+        if one.ratio > 1:
+            texts.append(f"{one.name} took {far} long as {others}")
         else:
-            most = f"{one.name} took {'up to' if one.ratio > 1 else 'down to'} {times}"
-            texts.append(f"{most} in {one.rows} of {one.of} rows ({named(one.row)})")
+            texts.append(f"{one.name} was {far} fast as {others}, which may have been slowed")
     if (more := len(found) - _NAMED) > 0:
         texts.append(f"{format_count(more, 'launch')} more")
     return "; ".join(texts)
@@ -168,12 +169,12 @@ def too_disturbed(rows: Sequence[Measurement], more: str = "") -> str:
     """Why to repeat a run before its figures are used; empty if it is well.
 
     It is to be repeated if other programs used much of the cores during more than half of the rows,
-    but not for training steps that differ by more than these programs can have changed
-    (`is_fastest_told`). The command to do so follows a line break.
+    but not where rows differ by more than these programs can have changed (`is_fastest_told` of
+    training steps, `is_winner_told` of collectives). The command to do so follows a line break.
     ``more``: words of it that no record has, such as ``--quiet``.
     """
     timed = [r for r in rows if r.time_s is not None]
-    if not mostly_disturbed(timed) or is_fastest_told(timed):
+    if not mostly_disturbed(timed) or is_fastest_told(timed) or is_winner_told(timed):
         return ""
     shares = [r.others_share or 0.0 for r in timed if is_disturbed(r, MUCH)]
     command = _again(timed, more)

@@ -476,8 +476,8 @@ def _ratio(j: Joined) -> float:
 
 
 _KINDS = {
-    "machine": ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),
-    "mapping": ("ranks_per_node", "mapping", "binding", "order"),
+    "machine": ("cpu", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),
+    "mapping": ("cpus", "ranks_per_node", "mapping", "binding", "order"),
     "hosts": ("hosts",),
 }
 #: For rows over MPI only: an MPI library may choose other algorithms at another thread level.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from operator import attrgetter
 
 from busbar.counters import MUCH, OTHERS, SHORTEST_S
-from reports.records.measurement import Measurement, grouped
+from busbar.errors import Unsupported
+from busbar.host import emulated_port_rate
+from reports.records.measurement import Measurement, grouped, listed
 from reports.records.table import KEYS
 
 #: The interval of a ratio of single launches that other programs may have changed without a limit.
@@ -66,7 +69,7 @@ def lengthening(rows: Sequence[Measurement], unknown: bool) -> float:
     cores left 1 - s of them, with which all work takes 1 / (1 - s) times as long, and each message
     may have waited `LATE_S` for a core. No row takes less than `_port_s` without them. Infinite if
     these waits may be the whole time, or if the messages of an iteration were not counted, as those
-    of a sweep, and the ports have no known rate.
+    of a collective, and the ports have no known rate.
     """
     return max(map(_lengthening, rows)) if moved_by_others(rows, unknown) else 1.0
 
@@ -86,9 +89,21 @@ def _port_s(row: Measurement) -> float:
     Of the rank that sent or received most; 0 if ranks have no ports of a known rate, or if bytes
     were not counted. Unlike `Step.port_s` it holds where the two directions overlap.
     """
-    if row.step is None or not row.step.port_rate:
-        return 0.0
-    return max(row.sent_bytes or 0, row.received_bytes or 0) / row.step.port_rate
+    rate = _port_rate(row)
+    return max(row.sent_bytes or 0, row.received_bytes or 0) / rate if rate else 0.0
+
+
+def _port_rate(row: Measurement) -> float | None:
+    """Bytes/s of each rank's port, each way; None if ranks have no port of a known rate."""
+    if row.step is not None and row.step.port_rate:
+        return row.step.port_rate
+    environment = row.run.environment
+    variables = environment.get("variables")
+    if set(listed(environment.get("ranks_per_node"))) != {1} or not isinstance(variables, Mapping):
+        return None  # ranks of one host share its port
+    with suppress(Unsupported):
+        return emulated_port_rate({name: str(value) for name, value in variables.items()})
+    return None
 
 
 def mostly_disturbed(rows: Sequence[Measurement]) -> bool:

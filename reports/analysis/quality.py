@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
-from busbar.units import agreeing, format_count
+from busbar.units import agreeing, format_count, is_open
+from reports.analysis.answer import answers
 from reports.analysis.compare import CANNOT_TELL, UNTESTED, VERDICTS
 from reports.records.measurement import LIBRARY, Measurement, Run, grouped, is_emulated, listed
 from reports.records.metrics import is_measured
@@ -174,13 +175,18 @@ def _ratios(f: _Facts) -> Verdict:
     bare = sum(not r.time_s for g in groups for r in g)
     if bare:
         return _BROKEN, f"{format_count(bare, 'row')} of ratios without a time to trace them to"
-    return _KEPT, "ratios stand row by row beside their times; none is averaged"
+    text = "ratios stand row by row beside their times"
+    if any(len(one.won) > 1 for ranges in answers(f.rows).values() for one in ranges):
+        return _BROKEN, f"{text}; over a range of sizes the answer has their geometric mean"
+    return _KEPT, f"{text}; none is averaged"
 
 
 def _intervals(f: _Facts) -> Verdict:
     bare = [r for r in f.timed if r.low_s is None or r.high_s is None]
     if not bare:
-        return _KEPT, f"95 % interval of the median in all {format_count(len(f.timed), 'row')}"
+        wide = sum(is_open(r.low_s or 0.0, r.high_s or 0.0) for r in f.timed)
+        but = f"; in {wide} too wide to be shown" if wide else ""
+        return _KEPT, f"95 % interval of the time in all {format_count(len(f.timed), 'row')}{but}"
     counts = {
         "have no raw times": sum(not r.times_s for r in bare),
         "have the mean of a loop": sum(r.timing == "loop" and bool(r.times_s) for r in bare),

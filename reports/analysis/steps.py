@@ -28,7 +28,9 @@ class StepFigures:
     """The figures of a record of training steps, in seconds; None if a part was not measured.
 
     Each has a 95 % interval if there are enough iterations (`Uncertain`). ``step``: the median
-    step; for back-to-back steps, which depend on each other, the mean over blocks of them.
+    step; for back-to-back steps, which depend on each other, the mean over blocks of them. Its
+    interval does not reach below the compute, unless a step did (`interval` of few steps that
+    depend on each other reaches beyond all of them).
     ``rate``: samples/s of all ranks. ``compute``: the same steps without exchange. ``exposed``:
     median of T_step - T_compute. ``hidden``: the share of the exchange (its time when it runs
     alone) that is not exposed; below 0 if overlap costs more than it saves; only of exchanges that
@@ -56,10 +58,12 @@ def figures(row: Measurement) -> StepFigures | None:
     if not middle:
         return None
     step = row.step or Step()
-    between = (mean_interval if row.timing == "loop" else interval)(row.times_s) or ()
-    whole = Uncertain(middle, *between)
     gradients = step.gradients or 1.0
     own, exchange = step.compute_s, step.exchange_s
+    between = (mean_interval if row.timing == "loop" else interval)(row.times_s) or ()
+    if between and own:  # no step is shorter than its compute
+        between = max(between[0], min(median(own), *row.times_s)), between[1]
+    whole = Uncertain(middle, *between)
     exposed = _uncertain(step.exposed_s, step.exposed_interval_s) or _exposed(row.times_s, own)
     compute = median(own) if own else None if exposed is None else middle - exposed.value
     hidden = speedup = None
@@ -131,12 +135,12 @@ def lowest_loss(rows: Sequence[Measurement]) -> str:
 
 
 def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
-    """`fastest` and `lowest_loss` for each workload and rank count.
+    """`answers` and `lowest_loss` for each workload and rank count.
 
     Steps of different numbers of gradients cannot be compared in time, but per sample they can.
     """
     groups = _of_one_workload(rows)
-    return [text for group in groups for text in (fastest(group), lowest_loss(group)) if text]
+    return [text for group in groups for text in (*answers(group), lowest_loss(group)) if text]
 
 
 def _of_one_workload(rows: Sequence[Measurement]) -> list[list[Measurement]]:
@@ -174,12 +178,19 @@ class _Behind(NamedTuple):
     @property
     def takes(self) -> str:
         """How many times as long it takes in words: ``ps/ddp takes 3.7 times as long (3 to 4)``."""
-        text = f"{self.name} takes {format_digits(self.ratio.value)} times as long"
+        return f"{self.name} takes {self.times('long')}"
+
+    def times(self, what: str, level: str = "") -> str:
+        """The ratio and its interval in words: ``3.7 times as long (3 to 4)``.
+
+        ``what``: long or fast. ``level``: words before the interval.
+        """
+        text = f"{format_digits(self.ratio.value)} times as {what}"
         if self.ends is None:
             return text
         load = f"other programs on up to {100 * self.others:.0f} % of all cores"
         beside = f", allowing for {load}" if self.ends != self.ratio.ends else ""
-        return f"{text} ({' to '.join(map(format_digits, self.ends))}{beside})"
+        return f"{text} ({level}{' to '.join(map(format_digits, self.ends))}{beside})"
 
     @property
     def why_open(self) -> str:
@@ -238,27 +249,58 @@ def fastest(rows: Sequence[Measurement]) -> str:
     return "; ".join([f"{doubt}: {ahead.name} took {took}", near.why_open, *clauses])
 
 
-def best_fusion(rows: Sequence[Measurement]) -> list[str]:
-    """For each update the fusion with the shortest steps, those that may be as short, the worst.
+def answers(rows: Sequence[Measurement], *, fusions: bool = False) -> list[str]:
+    """What the steps of one workload tell, a sentence each, the answer first.
 
-    For rows of a run with ``--sweep fusion``. Decided as in `fastest`.
+    That is which is the `fastest`, what overlap buys where an exchange was measured with it and
+    without, and with ``fusions`` (of ``--sweep fusion``) the best of them. `fastest` is left out
+    where the steps differ in overlap or fusion alone.
     """
-    texts = []
     steps = [(row, row.step) for row in rows if row.step is not None]
-    for update, alike in grouped(steps, lambda pair: pair[1].update).items():
-        ahead = _ahead([row for row, _ in alike])
-        if ahead is None:
-            continue
-        fusions = {row.algorithm: step.fusion for row, step in alike}
-        took = f"{fusions[ahead.name]}, {format_seconds(ahead.sample.value)} a sample"
-        head = f"best fusion of {update}: {took}"
-        clauses = [head if ahead.told else f"cannot tell the {head}"]
-        if ahead.open:
-            near = ", ".join(fusions[one.name] for one in ahead.open)
-            clauses.append(f"not told from {near}: {ahead.open[0].why_open}")
-        clauses += [f"worst: {one.takes}" for one in ahead.told[-1:]]
-        texts.append("; ".join(clauses))
-    return texts
+    pairs = grouped(steps, lambda one: (one[1].update, one[1].compress, one[1].fusion))
+    alike = grouped(steps, lambda one: (one[1].update, one[1].compress, one[1].overlap))
+    overlaps = list(filter(None, map(_overlap_gain, pairs.values())))
+    best = list(filter(None, map(_best_fusion, alike.values()))) if fusions else []
+    if (overlaps and len(pairs) == 1) or (best and len(alike) == 1):
+        return overlaps + best
+    return list(filter(None, [fastest(rows), *overlaps, *best]))
+
+
+def _overlap_gain(steps: Sequence[tuple[Measurement, Step]]) -> str:
+    """How many times as fast overlap makes the steps of one exchange, decided as in `fastest`.
+
+    Empty if they were not measured both with overlap and without.
+    """
+    names = {step.overlap: row.algorithm for row, step in steps}
+    ahead = _ahead([row for row, step in steps if step.overlap is not None])
+    if ahead is None or not {True, False} <= names.keys():
+        return ""
+    if ahead.open:
+        why = ahead.open[0].why_open
+        return f"cannot tell whether overlap makes a step of {names[True]} faster: {why}"
+    other, level = ahead.told[0], "95 %: "
+    faster = ahead.name == names[True]
+    gain = other.times("fast", level) if faster else f"take {other.times('long', level)}"
+    return f"overlap makes a step of {names[True]} {gain}"
+
+
+def _best_fusion(steps: Sequence[tuple[Measurement, Step]]) -> str:
+    """The fusion with the shortest steps, those that may be as short, and the worst.
+
+    The steps are of one update. Decided as in `fastest`. Empty with fewer than two fusions.
+    """
+    ahead = _ahead([row for row, _ in steps])
+    if ahead is None:
+        return ""
+    fusions = {row.algorithm: step.fusion for row, step in steps}
+    of = ahead.name.replace(f"/{fusions[ahead.name]}", "", 1)
+    head = f"best fusion of {of}: {fusions[ahead.name]}, {format_seconds(ahead.sample.value)}"
+    clauses = [f"{head if ahead.told else f'cannot tell the {head}'} a sample"]
+    if ahead.open:
+        near = ", ".join(fusions[one.name] for one in ahead.open)
+        clauses.append(f"not told from {near}: {ahead.open[0].why_open}")
+    clauses += [f"worst: {one.takes}" for one in ahead.told[-1:]]
+    return "; ".join(clauses)
 
 
 def is_fastest_told(rows: Sequence[Measurement]) -> bool:

@@ -90,6 +90,13 @@ def winners(rows: Sequence[Measurement], launches: Sequence[Measurement] = ()) -
     }
 
 
+def is_winner_told(rows: Sequence[Measurement]) -> bool:
+    """True for collectives of which intervals show the winner wherever several compete."""
+    cells = [one for cells in winners(rows).values() for one in cells.values()]
+    compared = [one for one in cells if one.margin is not None]
+    return bool(compared) and all(one.sure for one in compared)
+
+
 def plain_name(row: Measurement) -> str:
     """The name of a row's algorithm without its transport; of a library's log the library."""
     return row.algorithm or row.run.library or LIBRARY

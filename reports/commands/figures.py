@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 class PlotCommand(MachineOptions, RunOptions, Command):
     """Figures: busbw, latency, iterations, scaling, P x P heat maps, training steps."""
 
-    out: Path | None = option("-o --out DIR  folder (required), created if it is missing")
+    out: Path | None = option(
+        "-o --out PATH  folder (required), created if it is missing; or the file of a single"
+        " figure (.png, .svg, .pdf)"
+    )
     format: str = option("--format", "png", choices=FIGURE_FORMS)
 
     def run(self) -> int:
@@ -35,17 +38,26 @@ class PlotCommand(MachineOptions, RunOptions, Command):
         if self.out is None:
             raise ReportError("give --out DIR, the folder of the figures, as --out plots")
         limit = None if self.limit is None else parse_rate(self.limit)
-        if self.out.suffix.removeprefix(".") in FIGURE_FORMS and not self.out.is_dir():
-            folder, form = self.out.parent, self.out.suffix[1:]
-            raise ReportError(f"{self.out}: --out names a folder: --out {folder} --format {form}")
-        if not self.out.is_dir() and (self.out.exists() or not self.out.parent.is_dir()):
+        form = self.out.suffix.removeprefix(".")
+        is_new = not self.out.is_dir()
+        is_file = is_new and form in FIGURE_FORMS
+        form = form if is_file else self.format
+        if is_file and "format" in self.given and form != self.format:
+            raise ReportError(f"{self.out}: its ending says {form}; leave --format out")
+        if is_new and not is_file and (self.out.exists() or not self.out.parent.is_dir()):
             raise ReportError(f"{self.out}: is no folder, and none can be made there")
         machine = read_machine(self.topology) if self.topology else None
         records = [one for path in self.files for one in step_measurements(path)]
-        pictures = every_figure(rows_of(self), records, self.format, limit, machine)
+        pictures = every_figure(rows_of(self), records, form, limit, machine)
+        if is_file and len(pictures) > 1:
+            raise ReportError(
+                f"{self.out}: there are {len(pictures)} figures, so --out names a folder: --out"
+                f" {self.out.parent} --format {form}"
+            )
         for name, data in pictures.items():
-            make_folder(self.out)
-            target = self.out / f"{name}.{self.format}"
+            target = self.out if is_file else self.out / f"{name}.{form}"
+            if not is_file:
+                make_folder(self.out)
             write_figure(target, data)
             print(target)
         return 0

@@ -40,6 +40,7 @@ class ModelCommand(RunOptions, Command):
     def run(self) -> int:
         """Print the tables and the verdict, and draw the figure."""
         from busbar.files import write_figure
+        from reports.analysis.launches import over_launches
         from reports.analysis.predicted import open_machine
         from reports.analysis.textbook import compare
         from reports.figures.textbook import picture
@@ -49,7 +50,7 @@ class ModelCommand(RunOptions, Command):
             form = self.out.suffix.removeprefix(".")
             if form not in ("png", "svg"):
                 raise ReportError(f"{self.out}: no format for that ending; use .png or .svg")
-        rows = rows_of(self)
+        rows = over_launches(rows_of(self))
         counts = self.n or ("" if rows else "2-8,12,16")
         ranks = parse_ranks(counts, _MOST_RANKS) if counts else []
         sizes = []

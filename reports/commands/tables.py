@@ -108,7 +108,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
         return max(unread, print_failures(paths, readings, sys.stderr))
 
     def _tables(self) -> int:
-        from reports.analysis.answer import conclusions, one_launch
+        from reports.analysis.answer import conclusions, on_launches
         from reports.analysis.cautions import warnings_of
         from reports.analysis.launches import over_launches
         from reports.analysis.quality import checklist
@@ -149,7 +149,7 @@ class ShowCommand(ExpectOptions, RuleOptions, RunOptions, Command):
                     f"{path}: {len(every)} rows, shown as {len(shown)}: iterations of the same"
                     " together"
                 )
-            for warning in filter(None, [*warnings_of(together), one_launch(together)]):
+            for warning in filter(None, [*warnings_of(together), on_launches(together)]):
                 note(f"{path}: {warning}")
         if not self.quiet:
             print_rules(terminal, checklist(rows, limit=selection.limit), self)

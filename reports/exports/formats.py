@@ -14,7 +14,7 @@ from typing import Any
 from busbar.tables import render_csv
 from reports.readers.own_exports import CSV
 from reports.records.measurement import Measurement, Placements, Run, launch_of, placements
-from reports.records.table import SHOWN, as_mapping, launch_name
+from reports.records.table import SERIES, SHOWN, as_mapping, launch_name
 from reports.statistics.quantities import bandwidths, center
 
 
@@ -122,12 +122,17 @@ def _nccl_result(pair: Placements, statistic: str) -> dict[str, object]:
 
 
 def rows_csv(rows: Sequence[Measurement]) -> str:
-    """Rows as CSV, one line each. Lists are joined with ``;``, missing values are empty."""
+    """Rows as CSV, one line each, without the times of iterations, which fit no cell of a table.
+
+    Lists are joined with ``;``, missing values are empty.
+    """
+    shown = [name for name in SHOWN if name not in SERIES]
 
     def cell(value: Any) -> Any:
         return ";".join(map(str, value)) if isinstance(value, tuple) else value
 
-    return render_csv([SHOWN, *([cell(v) for v in as_mapping(r).values()] for r in rows)])
+    lines = map(as_mapping, rows)
+    return render_csv([shown, *([cell(line[name]) for name in shown] for line in lines)])
 
 
 WRITERS: dict[str, Callable[[Sequence[Measurement]], str]] = {

@@ -58,7 +58,9 @@ def _marks(series: Sequence[PlotLine]) -> list[str]:
     """Explanations of the special marks (hollow, asterisk) that occur in a figure."""
     rows = [r for s in series for r in s.rows]
     marks = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
-    return [*marks, *["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)]
+    marks += ["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)
+    wide = any(r.low_s and r.high_s and _interval(r) is None for r in rows)
+    return [*marks, *["no band or bar: the interval is too wide to tell"] * wide]
 
 
 def _exceeded(series: Sequence[PlotLine]) -> list[str]:

@@ -28,11 +28,11 @@ from reports.records.metrics import BESIDE, Metric, is_measured, present
 
 _SCRIPTS = ("format.js", "state.js", "filters.js", "traces.js", "plots.js", "table.js", "main.js")
 _PLOTS = (
-    ("busbw", "Bus bandwidth against size", "Band: 95 % interval of the median."),
+    ("busbw", "Bus bandwidth against size", "Band: 95 % interval of the time."),
     (
         "latency",
         "Time against size",
-        "Both axes are logarithmic. Band: 95 % interval of the median.",
+        "Both axes are logarithmic. Band: 95 % interval of the time.",
     ),
     ("iterations", "Distribution of the iterations", "Share of iterations at or below a time."),
     ("scaling", "Scaling with the number of ranks", "At one size, chosen above."),

@@ -17,6 +17,10 @@ from reports.records.metrics import BANDWIDTH, MESSAGE_RATE, PLACEMENT, is_measu
 
 _MOST_TILES = 8
 _MOST_FINDINGS = 50
+_LAUNCHES = (
+    "The time of several launches of a command is the geometric mean of their medians; its "
+    "interval is Student's t on the logarithms of these medians."
+)
 _METHOD = (
     "A time is the figure of the log: for Busbar's records the median of the iterations, each the "
     "slowest rank's unless the environment says otherwise; for nccl-tests, OSU and IMB their mean.",
@@ -113,12 +117,13 @@ def method_part(rows: Sequence[Measurement], names: Mapping[int, str], limit: fl
     listed = list(runs.items())[:_MOST_FINDINGS]
     facts = {names[key]: _facts(run) for key, run in listed}
     more = f"<p>{len(runs) - len(listed)} more, not shown.</p>" if len(runs) > len(listed) else ""
+    several = [_LAUNCHES] * any(r.launches_s for r in rows)
     return section(
         "method",
         "How it was measured",
         *_environment(facts),
         more,
-        items(text(line) for line in _METHOD),
+        items(text(line) for line in (*_METHOD, *several)),
         _rules(rows, limit),
     )
 

@@ -237,6 +237,7 @@ function drawFigure(box, figure, name) {
   if (merged) notes.push('Several rows of one point are drawn as their median, bands as the hull of their intervals.');
   const drawn = figure.table.flatMap(([, found]) => found.filter(p => p.rows));
   if (figure.drawn.some(line => !line.bright)) notes.push('Dimmed: neither among the fastest nor the library; with fewer algorithms, by the filter, all are bright.');
+  if (drawn.some(p => p.low != null && isOpen(p.low, p.high))) notes.push('A point without a band or bar: the ends of its interval are a factor of 100 apart or more.');
   if (drawn.some(crowded)) notes.push('Hollow marks: ranks shared cores, and times include waiting for one.');
   if (figure.table.some(([, found]) => found.some(p => p.thinned))) notes.push('Neighbouring sizes are drawn as one point.');
   box.querySelector('.said').textContent = notes.filter(Boolean).join(' ');

@@ -152,8 +152,8 @@ def foreign_texts() -> tuple[tuple[str, str], ...]:
         ),
         (
             _SUMMARY,
-            "this is Busbar's summary, without rows: read the file of --out, or rerun with --out"
-            " FILE",
+            "this is Busbar's summary, which is not read back: give the file of --out, or rerun"
+            " with --out FILE",
         ),
         *unread,
         (r"\bNCCL INFO ", "NCCL's own lines (NCCL_DEBUG), and no row of a benchmark among them"),

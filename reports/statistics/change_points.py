@@ -1,13 +1,15 @@
 """Change points of several series over the same runs, tested together. Pure; no I/O.
 
 Binary segmentation (Vostrikova 1981): the standardised Wilcoxon rank sum is computed for every cut
-of a segment, the cut with the greatest is chosen, and both sides are segmented again. A permutation
-test decides whether the cut is a change. Under the null hypothesis any order of the runs is equally
-likely, so their order is permuted, *in the same way for all series*. Each series' p is compared
-with the least p of all series in a permutation (Westfall, Young 1993, step minP). So in a history
-without changes one is reported in about 5 % of the cases, whatever the number of rows and their
-dependence. A change that all rows share is found as early as in a single row. Ranks are robust to
-outliers and assume no distribution. But runs that drift are not exchangeable, and appear as steps.
+of a segment, and a permutation test of the greatest decides whether there is a change. It is placed
+at the cut with the least sum of absolute deviations from the medians of both sides, since ranks do
+not show how far values are apart. Both sides are segmented again. Under the null hypothesis any
+order of the runs is equally likely, so their order is permuted, *in the same way for all series*.
+Each series' p is compared with the least p of all series in a permutation (Westfall, Young 1993,
+step minP). So in a history without changes one is reported in about 5 % of the cases, whatever the
+number of rows and their dependence. A change that all rows share is found as early as in a single
+row. Ranks are robust to outliers and assume no distribution. But runs that drift are not
+exchangeable, and appear as steps.
 """
 
 from __future__ import annotations
@@ -76,10 +78,13 @@ def cuts(
     while open_:
         open_ = [s for s in open_ if len(s.values) >= 2 * LEAST]
         following = []
-        for segment, (at, p) in zip(open_, _tested(open_), strict=True):
+        for segment, p in zip(open_, _tested(open_), strict=True):
+            if p >= _SIGNIFICANT:
+                continue
+            at = _place(segment.values)
             before, after = segment.values[:at], segment.values[at:]
             ratio = float(np.median(after) / np.median(before))
-            if p < _SIGNIFICANT and abs(log(ratio)) > log(1 + noise):
+            if abs(log(ratio)) > log(1 + noise):
                 changes[segment.series].append((segment.start + at, p))
                 runs, first = segment.runs, segment.start + at
                 following += [
@@ -102,8 +107,18 @@ def _with_ratios(
     ]
 
 
-def _tested(segments: Sequence[_Segment]) -> list[tuple[int, float]]:
-    """The best cut of each segment, and its p corrected for all segments."""
+def _place(values: Floats) -> int:
+    """The cut with the least sum of absolute deviations of the logarithms from either's median."""
+    logs = np.log(values)
+    loss = [
+        sum(float(abs(part - np.median(part)).sum()) for part in (logs[:at], logs[at:]))
+        for at in range(LEAST, len(logs) - LEAST + 1)
+    ]
+    return LEAST + int(np.argmin(loss))
+
+
+def _tested(segments: Sequence[_Segment]) -> list[float]:
+    """The p of the best cut of each segment, corrected for all segments."""
     if not segments:
         return []
     longest = max(len(s.values) for s in segments)
@@ -111,21 +126,17 @@ def _tested(segments: Sequence[_Segment]) -> list[tuple[int, float]]:
     runs = 1 + max(int(s.runs.max()) for s in segments)
     # Each draw is one order of all runs; a segment uses the order of its own runs.
     keys = np.random.default_rng(0).random((draws, runs))
-    places, own, least = [], [], np.ones(draws)
+    own, least = [], np.ones(draws)
     for segment in segments:
         ranks = midranks(segment.values)[0]
         order = np.concatenate([np.arange(len(ranks))[None], keys[:, segment.runs].argsort(axis=1)])
         scores = _scores(ranks[order])
         best = scores.max(axis=1)
-        places.append(int(scores[0].argmax()) + LEAST)
         # P of each order: the share of orders (and the observed one) with at least this score.
         p = 1 - np.searchsorted(np.sort(best), best - 1e-9) / (draws + 1)
         own.append(float(p[0]))
         least = np.minimum(least, p[1:])
-    return [
-        (at, float(1 + (least <= p + 1e-12).sum()) / (draws + 1))
-        for at, p in zip(places, own, strict=True)
-    ]
+    return [float(1 + (least <= p + 1e-12).sum()) / (draws + 1) for p in own]
 
 
 def _scores(ranks: Floats) -> Floats:

@@ -87,6 +87,11 @@ def relative_width(times: Sequence[float] | Floats) -> float:
     return max(ends[1] - middle, middle - ends[0]) / middle
 
 
+def is_mean_of_parts(one: Record) -> bool:
+    """True if the time is the mean of back-to-back iterations, known in several parts."""
+    return one.timing == "loop" and len(one.times_s) > 1
+
+
 def center(one: Record, statistic: str = "median") -> float | None:
     """The time of a row in seconds: median (or mean) of its iterations; None without any."""
     if not one.times_s:

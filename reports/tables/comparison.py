@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf, log
 from typing import Any
 
@@ -24,9 +25,11 @@ from busbar.units import (
 from reports.analysis.cautions import command_of
 from reports.analysis.compare import CANNOT_TELL, IGNORED, UNTESTED, WORDS, Comparison, Difference
 from reports.analysis.history import History, HistoryEvent, Series, events
-from reports.records.measurement import Measurement, grouped
+from reports.analysis.winners import LAUNCHES
+from reports.records.measurement import LIBRARY, Measurement, grouped
 from reports.records.metrics import BANDWIDTH, BESIDE, MESSAGE_RATE, TIME, named, present, setting
 from reports.statistics.inference import launches_to_see, least_seen
+from reports.statistics.quantities import is_mean_of_parts
 
 _CLOCKS = 0.01  # least relative difference of clocks that is reported
 # Columns to leave out if there is no room, in this order: the verdict is never cut.
@@ -34,7 +37,6 @@ _SPARE = ("effect", "p", "95 %", "change")
 _FACTOR = "a factor of "
 _TOLD = ("slower", "faster")  # the verdicts that a change of the machine may look like
 _IN_SEQUENCE = "launched one after the other"
-_LAUNCHES = 5  # launches a side that are advised where there are fewer; else twice as many
 _ASKED = 0.05  # the relative difference for which the number of launches is reported
 
 
@@ -62,7 +64,19 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int) -> Rende
         ("NEW is", "left", [c.word for c in comparisons]),
     ]
     what = f"{metric.name} in {metric.unit}" if metric.unit else metric.name
-    return render_rich(f"{name}: {what} of NEW against BASE", columns, width, _SPARE)
+    shown = render_rich(f"{name}: {what} of NEW against BASE", columns, width, _SPARE)
+    notes = filter(None, [shown.footnote, _statistics(comparisons)])
+    return replace(shown, footnote="; ".join(notes))
+
+
+def _statistics(comparisons: Sequence[Comparison]) -> str:
+    """What base and new are where `reports show` has another figure of the same file; or empty."""
+    texts = []
+    if any(len(side) > 1 for c in comparisons for side in c.row.sides):
+        texts.append("the geometric mean of the launches' medians")
+    if means := [c.row.algorithm for c in comparisons if is_mean_of_parts(c.row.base)]:
+        texts.append(f"of {', '.join(means)} the median of parts, in reports show the mean")
+    return f"base, new: {'; '.join(texts)}" if texts else ""
 
 
 def beside(comparisons: Sequence[Comparison]) -> list[Column]:
@@ -131,7 +145,8 @@ def verdict(comparisons: Sequence[Comparison]) -> str:
     texts = [_counts(comparisons, _largest)]
     if all(c.word == UNTESTED for c in comparisons):
         texts.append(f"largest change {_extreme(comparisons)}")
-    texts += [_IN_SEQUENCE] * bool(order(comparisons))
+    texts += [_IN_SEQUENCE] * _in_sequence(comparisons)
+    texts += filter(None, [library_too(comparisons)])
     return f"NEW against BASE: {'; '.join(texts)}"
 
 
@@ -210,7 +225,7 @@ def remedy(comparisons: Sequence[Comparison], by: str = "") -> str:
     rows = [c.row.new for c in comparisons]
     command = command_of(rows, without=("--launches",))
     fewest = min(len(side) for c in untold for side in c.row.sides)
-    launches = _LAUNCHES if fewest < _LAUNCHES else 2 * fewest
+    launches = max(LAUNCHES, 2 * fewest)
     once = command and f":\n{command} --launches {launches}{'' if by else ' --out FILE.jsonl'}"
     why = "One launch cannot tell, since launches differ: launch each side several times"
     if any(c.row.of_one_launch for c in untold):
@@ -241,13 +256,36 @@ def asides(comparisons: Sequence[Comparison], by: str = "") -> list[str]:
 
 def order(comparisons: Sequence[Comparison]) -> str:
     """That a verdict may be of the machine, which changed between the sides; empty if in turns."""
-    told = [c for c in comparisons if c.word in _TOLD]
-    if not any(c.row.in_sequence for c in told):
+    if not _in_sequence(comparisons):
         return ""
+    also = library_too(comparisons)
     return (
         f"BASE and NEW were {_IN_SEQUENCE}: a change of the machine in between looks"
-        " the same. busbar ab launches both in turns."
+        f" the same{also and f', and {also}'}. busbar ab launches both in turns."
     )
+
+
+def _in_sequence(comparisons: Sequence[Comparison]) -> bool:
+    """True if a row has a verdict, and its sides were launched one after the other."""
+    return any(c.row.in_sequence for c in comparisons if c.word in _TOLD)
+
+
+def library_too(comparisons: Sequence[Comparison]) -> str:
+    """That the library changed in the same direction as other algorithms; empty if it did not.
+
+    Then a change of the machine is likely: a change of one algorithm is not one of the library. A
+    direction is that of more than half of the rows of the library, and of the others, where the
+    sides were launched one after the other.
+    """
+    by_kind = grouped(comparisons, lambda c: c.row.algorithm == LIBRARY)
+    if len(by_kind) < 2 or not _in_sequence(comparisons):
+        return ""
+    for word in _TOLD:
+        counts = {kind: sum(c.word == word for c in rows) for kind, rows in by_kind.items()}
+        if all(2 * counts[kind] > len(rows) for kind, rows in by_kind.items()):
+            part = f"{counts[True]} of {format_count(len(by_kind[True]), 'row')}"
+            return f"{LIBRARY} is {word}, too, in {part}"
+    return ""
 
 
 def resolution(comparisons: Sequence[Comparison]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -44,16 +45,18 @@ MOST_ROWS = 500
 MOST_ANSWERS = 40
 
 
-#: An empty comment behind ``@``, ``#`` and ``:``, so that they start no mention, reference or link.
-_APART = "<!-- -->"
-_MARKS = str.maketrans(
-    {mark: "\\" + mark for mark in "\\|`*_<>[]!~&"} | {mark: mark + _APART for mark in "@#:"}
-)
+# An empty comment behind ``@``, ``#`` and ``:``, so that they start no mention, reference or link;
+# none where a blank follows, which ends all of these.
+_MARKS = re.compile(r"[\\|`*_<>\[\]!~&]|[@#:](?=\S)")
 
 
 def _cell(text: str) -> str:
     """Escape a text: it cannot end its cell or become markup, a mention, a reference or a link."""
-    return " ".join(text.translate(_MARKS).split())
+    return " ".join(_MARKS.sub(_escaped, text).split())
+
+
+def _escaped(mark: re.Match[str]) -> str:
+    return f"{mark[0]}<!-- -->" if mark[0] in "@#:" else f"\\{mark[0]}"
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -24,7 +24,7 @@ from reports.analysis.answer import (
     counts,
     crossovers,
     map_head,
-    one_launch,
+    on_launches,
     sentences,
     server_and_ring,
     stretch_table,
@@ -222,16 +222,15 @@ def disturbance_lines(rows: Sequence[Measurement], width: int) -> list[str]:
 def caution_lines(rows: Sequence[Measurement], width: int, *, more: str = "") -> list[str]:
     """What an answer rests on, as lines.
 
-    These are `without_rows`, launches that are `far_off`, `disturbance_lines`, and whether the
-    answer is of one launch. ``more``: the run's options that no record has; with ``--out``
-    the rows are ``kept``, see `one_launch`.
+    These are `without_rows`, launches that are `far_off`, `disturbance_lines`, and `on_launches`.
+    ``more``: the run's options that no record has; with ``--out`` the rows are ``kept``.
     """
     from reports.analysis.cautions import far_off  # not before the first row
 
     texts = [*without_rows(rows), far_off(rows)]
     lines = [line for text in texts for line in wrap_line(text, width, len(_GAP))]
     lines += disturbance_lines(rows, width)
-    return [*lines, *wrap_line(one_launch(rows, kept="--out" in more.split()), width, len(_GAP))]
+    return [*lines, *wrap_line(on_launches(rows, kept="--out" in more.split()), width, len(_GAP))]
 
 
 def _ranges(ranges: Sequence[Stretch], width: int) -> list[str]:

@@ -59,7 +59,7 @@ from reports.records.metrics import (
     setting,
 )
 from reports.records.table import folded
-from reports.statistics.quantities import joules_per_gb
+from reports.statistics.quantities import is_mean_of_parts, joules_per_gb
 from reports.statistics.uncertain import Uncertain
 
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
@@ -216,7 +216,7 @@ def _table(
         ("update" if steps else "algorithm", "left", [marked(r) for r in rows]),
         ("transport", "left", [r.transport for r in rows]),
         ("time", "right", time_texts(rows)),
-        ("95 %", "right", [format_interval(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("95 %", "right", [_interval_text(r) for r in rows]),
         *_step_columns(rows),
         ("predicted", "right", [format_digits(m.predicted, format_seconds) for m in models]),
         ("bound", "right", [format_digits(m.bound, format_seconds) for m in models]),
@@ -266,13 +266,28 @@ def _of_rows(rows: Sequence[Measurement], columns: Sequence[Column]) -> Rendered
     if counts:
         several = " or ".join(map(str, counts))
         notes.append(f"time: the geometric mean of {several} {OVER_LAUNCHES}")
-    ends = [(r.low_s, r.high_s) for r in rows if r.low_s is not None and r.high_s is not None]
-    if any(is_open(low, high) for low, high in ends):
+    if any(ends is not None and is_open(*ends) for ends in map(_ends, rows)):
         notes.append(f"95 % -: the ends are a factor of {OPEN:g} apart or more")
+    if means := [r.algorithm for r in rows if is_mean_of_parts(r) and not r.launches_s]:
+        notes.append(
+            f"time of {', '.join(means)}: the mean; in reports compare the median of parts"
+        )
     if any(r.times_s and not r.launches_s and launch_of(r.run) for r in rows):
         which = "other rows" if counts else "rows"
         notes.append(f"{which} of one launch: its median, and 95 % within it")
     return replace(shown, footnote="; ".join(notes))
+
+
+def _ends(row: Measurement) -> tuple[float, float] | None:
+    """The 95 % interval of a row's time in seconds; of a step that of its `figures`."""
+    if row.step is not None and (known := figures(row)) is not None:
+        return known.step.ends
+    return None if row.low_s is None or row.high_s is None else (row.low_s, row.high_s)
+
+
+def _interval_text(row: Measurement) -> str:
+    low, high = _ends(row) or (None, None)
+    return format_interval(low, high, row.time_s)
 
 
 def time_texts(rows: Sequence[Measurement]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -118,9 +119,35 @@ def test_sizes_of_ps_and_ring_are_one_sentence() -> None:
 
 def test_a_collective_without_a_named_algorithm_is_named() -> None:
     """Rule: with several algorithms a note names the collectives that lack one of them."""
-    _, _, err = collectives_cli("cost ring,ps -n 4")
-    assert err == "collectives: allgather, reduce_scatter: no ps\n"
+    _, _, err = collectives_cli("cost ring,bruck -n 4")
+    assert "collectives: allreduce: no bruck\n" in err
     assert not collectives_cli("cost ps -n 4")[2]
+
+
+def test_cost_is_of_the_all_reduce_and_of_several_rank_counts() -> None:
+    """Rule: without -c the all-reduce is costed, and a line names the other collectives; a name
+    that it lacks is costed in all that have it. -n takes several counts, a table and rows for each.
+    """  # noqa: D205
+    status, out, err = collectives_cli("cost ring,ps -n 2,4,8")
+    assert (status, err) == (0, "")
+    heads = [line.rstrip() for line in out.splitlines() if " on " in line and "ranks" in line[-60:]]
+    assert [head for head in heads if head.startswith("all")] == [
+        f"allreduce on {n} ranks" for n in (2, 4, 8)
+    ]
+    assert "other collectives: -c NAME (allgather, reduce_scatter)" in out
+    ports = {
+        (row["ranks"], row["algorithm"]): row["port"]
+        for row in json.loads(collectives_cli("cost ring,ps -n 2,4,8 --format json")[1])["rows"]
+    }
+    assert ports == {(n, "ring"): 2 * (n - 1) / n for n in (2, 4, 8)} | {
+        (n, "ps"): 2 * (n - 1) for n in (2, 4, 8)
+    }
+    _, out, _ = collectives_cli("cost bruck -n 4")
+    assert "alltoall on 4 ranks" in out and "other collectives" not in out
+    _, out, _ = collectives_cli("cost ring -c allgather -n 4")
+    assert "allgather on 4 ranks" in out and "other collectives" not in out
+    _, out, _ = collectives_cli("cost ring -n 2,4 -b 1M -e 1M")
+    assert out.count("predicted time") == 2 and out.count("no machine given") == 1
 
 
 def test_cost_has_bounds_beside() -> None:

@@ -130,6 +130,13 @@ def test_hosts_may_be_written_as_slurm_does(text: str, hosts: list[str], tmp_pat
     assert racks(file, ("n1", "n2", "n3")) == {"n1": "a", "n2": "a", "n3": "b"}
 
 
+@pytest.mark.parametrize("text", ["a,,b", "a,b,", ",a", "a, ,b", ","])
+def test_an_empty_name_is_refused(text: str) -> None:
+    """Rule: an empty name in a list is refused, so that no host is left out without a word."""
+    with pytest.raises(Unsupported, match="has an empty name beside a comma"):
+        from_words(text)
+
+
 def test_a_list_of_too_many_hosts_is_refused_before_it_is_written_out() -> None:
     """Rule: a slip in a range, such as one digit more, takes no memory for its names."""
     for text in ("n[1-999999999]", "r[1-60000]n[1-60000]n[1-60000]"):

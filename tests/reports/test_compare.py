@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -275,7 +276,7 @@ def test_tables_fit_and_cut_nothing(
     out = "".join(cli(*words).out for words in commands)
     table = [line for line in out.splitlines() if str(runs) not in line]
     (command,) = [line for line in table if line.startswith("busbar ")]
-    assert command.endswith(" --launches 5 --out FILE.jsonl")
+    assert command.endswith(" --launches 7 --out FILE.jsonl")
     assert max(len(line) for line in table if line != command) <= width and "…" not in out
     assert "cannot tell" in out and "▁" in out and "64M" in out
 
@@ -388,7 +389,7 @@ def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
         assert not re.search(r"\d slower|slower [A-Z]", out)
         assert "have them take turns (busbar ab)" in out
         assert re.search(
-            r"busbar allreduce --ranks \d+ -A ring\S* (-b|--sizes) .* --launches 5", out
+            r"busbar allreduce --ranks \d+ -A ring\S* (-b|--sizes) .* --launches 7", out
         )
 
 
@@ -451,6 +452,46 @@ def test_a_verdict_on_sides_that_followed_each_other_says_so(tmp_path: Path) -> 
     assert "slower" in told(1.5, *turns) and note not in told(1.5, *turns)
     assert note not in told(1.0, *follow)
     assert note not in told(1.5, None, *follow[1:])
+
+
+def test_a_library_that_changed_too_speaks_of_the_machine(tmp_path: Path) -> None:
+    """Rule: if the library's rows changed in the direction of the others', `compare` says so.
+
+    Not if they changed in the other direction, in half of the rows at most, or alone; nor if the
+    sides were launched in turns.
+    """
+
+    def told(ring: Sequence[float], library: Sequence[float], turns: bool = False) -> str:
+        sides: tuple[list[str], list[str]] = ([], [])
+        for n in range(10):
+            new = n % 2 if turns else n // 5
+            times = [(3 + (n * k) % 7 / 50) * 1e-6 for k in range(1, 9)]
+            known = {"started": f"2026-11-28T10:{n:02}:00+00:00"}
+            made = [
+                allreduce(
+                    name,
+                    2,
+                    1024 << at,
+                    [one * (factor if new else 1.0) for one in times],
+                    environment=known,
+                    transport="mpi" if name == "library" else "shm",
+                )
+                for name, factors in (("ring", ring), ("library", library))
+                for at, factor in enumerate(factors)
+            ]
+            sides[new].append(saved(tmp_path / f"{n}.jsonl", made))
+        whole, short = (
+            " ".join(cli("compare", *sides[0], "--", *sides[1], *more).out.split())
+            for more in ((), ("-q",))
+        )
+        assert ("; library is " in short) == (", and library is " in whole)
+        return short.partition("; library is ")[2]
+
+    assert told((0.5, 0.5), (0.4, 1.0, 0.4)) == "faster, too, in 2 of 3 rows"
+    assert told((2, 2), (2, 2, 3)) == "slower, too, in 3 of 3 rows"
+    for ring, library in (((2, 2), (0.5, 0.5)), ((2, 2), (2, 1)), ((1, 1), (2, 2)), ((2, 2), ())):
+        assert told(ring, library) == ""
+    assert told((2, 2), (2, 2), turns=True) == ""
 
 
 def test_two_algorithms_are_compared_on_request(tmp_path: Path) -> None:

@@ -65,6 +65,21 @@ def test_an_injected_step_is_found_where_it_is(kind: str) -> None:
     assert hits >= 72 and exact >= 64 and others <= 3
 
 
+@pytest.mark.parametrize(("runs", "at"), [(12, 8), (24, 20), (31, 26)])
+def test_a_late_step_is_placed_at_its_run(runs: int, at: int) -> None:
+    """Rule: a step far greater than the noise is placed at its run, also near the end of a history.
+
+    Ranks alone place it early: among equal levels their order is chance.
+    """
+    random = np.random.default_rng(8)
+    found = []
+    for _ in range(10):
+        values = _noise(random, "normal", (16, runs))
+        values[:, at:] *= 1.3
+        found += [cut.at for one in cuts(_series(values)) for cut in one]
+    assert found and set(found) == {at}
+
+
 def test_a_link_of_a_host_that_could_not_be_measured_has_no_verdict() -> None:
     """Rule: without a verdict a link is good only if the run could measure its hosts."""
     runs = [

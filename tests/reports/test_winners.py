@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -411,6 +412,40 @@ def test_a_disturbed_run_waits_first(options: str, names: str, words: str) -> No
     assert more == (instead if "," in names and "--wait-quiet" not in options else [])
 
 
+def test_collectives_on_emulated_ports_are_told_apart_beside_other_programs() -> None:
+    """Rule: no program makes a port faster. So on emulated hosts of one rank each, collectives that
+    were measured beside other programs have an interval from the least time of their bytes, and
+    need not be repeated if it tells; where ranks share a port, or its rate is not known, they do.
+    """  # noqa: D205
+
+    def beside(each: Sequence[int], **variables: str) -> list[Measurement]:
+        known = {"ranks_per_node": list(each), "variables": variables}
+        noisy = {"environment": known, "noise": Noise(others=(0.6,))}
+        ring, ps = (
+            _rows(_result(name, 4, 1 << 20, _spread(seconds), **noisy))
+            for name, seconds in (("ring", 0.2), ("ps", 0.6))
+        )
+        return [
+            *(replace(row, sent_bytes=1_500_000, received_bytes=1_500_000) for row in ring),
+            *(replace(row, sent_bytes=3_000_000, received_bytes=3_000_000) for row in ps),
+        ]
+
+    told = beside([1] * 4, BUSBAR_PORT_RATE="1e7")
+    (one,) = (winner for cells in winners(told).values() for winner in cells.values())
+    low, high = one.low, one.high
+    # ps took at least 0.3 s without the programs, and ring at least 0.15 s.
+    assert one.sure and low == pytest.approx(3 * 0.3 / 0.6, rel=0.1)
+    assert high == pytest.approx(3 * 0.2 / 0.15, rel=0.1)
+    assert too_disturbed(told) == ""
+    for untold in (
+        beside([1] * 4),
+        beside([2, 2], BUSBAR_PORT_RATE="1e7"),
+        beside([1] * 4, BUSBAR_PORT_RATE="fast"),
+    ):
+        (one,) = (winner for cells in winners(untold).values() for winner in cells.values())
+        assert (one.low, one.high) == (0.0, math.inf) and "repeat the run" in too_disturbed(untold)
+
+
 def test_an_algorithm_without_a_row_is_named() -> None:
     """Rule: an answer names each algorithm of which every row was skipped, with the reason."""
     skipped = [Record(skipped="there is no type"), Record(skipped="another")]
@@ -463,6 +498,37 @@ def test_emulated_hosts_have_the_remedy_without_a_command() -> None:
         assert text.endswith("(try --wait-quiet 10m)") and "\n" not in text, text
 
 
+def test_an_answer_of_launches_says_in_what_time_they_were_started(tmp_path: Path) -> None:
+    """Rule: an answer over launches has a line on the time from the first to the last of them.
+
+    It is below a run's whole answer, below its sentences alone, and among `show`'s warnings. None
+    where a time is not known, is of another form, or where nothing is compared.
+    """
+
+    def rows(number: int, started: str, times: int = 30) -> list[Measurement]:
+        place = {"launch": {"number": number, "of": 3, "seed": 1}, "started": started}
+        return _rows(
+            *(
+                _result(name, 2, 1024, _spread(t, number)[:times], environment=place)
+                for name, t in _PAIR
+            )
+        )
+
+    at = [f"2026-11-28T{time}+00:00" for time in ("10:00:00", "10:00:50", "10:02:05")]
+    every = [row for n, one in enumerate(at, 1) for row in rows(n, one)]
+    told = "3 launches within 2 min 05 s do not show slower changes of the machine: repeat later"
+    for report in (closing, closing_sentences):
+        lines = " ".join(report(every, "median")).replace("#", "").split()
+        assert " ".join(lines).endswith(told)
+        for other in ("", "yesterday"):
+            some = [*every, *rows(4, other)]
+            assert "launches within" not in " ".join(report(some, "median"))
+        alone = [row for row in every if row.algorithm == every[0].algorithm]
+        assert "launches within" not in " ".join(report(alone, "median"))
+    shown = cli("show", saved(tmp_path / "three.jsonl", every))
+    assert shown.err.count(told) == 1 and "launches within" not in shown.out
+
+
 def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
     """Rule: one line, of 80 columns at most, says that intervals are of one launch, and the remedy.
 
@@ -498,8 +564,8 @@ def test_an_answer_of_one_launch_says_so(tmp_path: Path) -> None:
         text = " ".join(
             " ".join(report(rows(), "median", more="--out a.jsonl")[-2:]).replace("#", "").split()
         )
-        said = f"one launch: the next may lie outside these intervals, and {of_several};"
-        assert said in text and text.endswith("--launches 7 covers both")
+        said = f"one launch: others may lie outside these intervals, and {of_several}"
+        assert text.endswith(f"{said} (--launches 7)")
         for other in (rows(times=3), [row for row in rows() if row.algorithm == "ring"]):
             last = report(other, "median", more="--out a.jsonl")[-1].removeprefix("# ")
             assert last == f"one launch: {of_several} (--launches 7)"

@@ -17,9 +17,10 @@ import busbar
 from bench.steps.options import StepOptions
 from bench.steps.step_table import closing_lines, header, ports_law, row, scaling_lines
 from busbar.canvas import canvas
+from busbar.statistics import interval
 from reports.analysis.answer import exchanges_alone
 from reports.analysis.disturbance import widened
-from reports.analysis.steps import best_fusion, fastest, figures
+from reports.analysis.steps import answers, fastest, fastest_samples, figures
 from reports.figures.steps import _stacked, bars
 from reports.page.answer_part import answer_part, doubt
 from reports.page.steps_part import steps_part
@@ -126,6 +127,53 @@ def test_every_figure_has_an_interval_and_its_prediction() -> None:
     assert 4 * 0.1 / low < found.speedup.ends[1] < highest
 
 
+def test_no_interval_of_a_step_is_below_its_compute() -> None:
+    """Rule: the interval of few steps that depend on each other reaches beyond all of them, but not
+    below the compute alone, nor does what follows from it; a step that was measured is kept in.
+    """  # noqa: D205
+    apart = [0.11, 0.12, 0.36, 0.37, 1.2, 1.4]
+    bare = interval(apart)
+    assert bare is not None and bare[0] < 0.1 and bare[1] > 1.4
+    found = figures(_result({**STEP, "compute_s": [0.1] * 6}, apart))
+    assert found is not None and found.step == (pytest.approx(0.365), 0.1, bare[1])
+    assert found.rate.high == pytest.approx(4 * 8 / 0.1)
+    below = figures(_result({**STEP, "compute_s": [0.2] * 6}, apart))
+    assert below is not None and below.step.low == 0.11
+
+
+def test_two_times_of_a_file_say_what_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: where show and compare have different times of a file, each says which it has: of an
+    update of a server the mean and the median of its parts, and over launches the geometric mean.
+    """  # noqa: D205
+    served = {**STEP, "update": "async", "learners": 3}
+    paths = []
+    for number in range(4):
+        rows = [
+            _result({**STEP, "update": "ring"}, TIMES),
+            _result(served, [*TIMES, 0.2 + number / 100], "async", timing="loop"),
+        ]
+        paths.append(tmp_path / f"{number}.jsonl")
+        paths[-1].write_bytes(
+            to_jsonl([replace(row, run=run_of({"launch": number}, "step:m")) for row in rows])
+        )
+    reports_main(["show", str(paths[0])])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "time of async: the mean; in reports compare the median of parts" in out
+    reports_main(["compare", str(paths[0]), str(paths[1])])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "base, new: of async the median of parts, in reports show the mean" in out
+    reports_main(["compare", *map(str, paths[:2]), "--", *map(str, paths[2:])])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "base, new: the geometric mean of the launches' medians; of async the median" in out
+    for path in paths:
+        path.write_bytes(to_jsonl([row for row in busbar.load(path) if row.timing != "loop"]))
+    reports_main(["compare", str(paths[0]), str(paths[1])])
+    out = capsys.readouterr().out
+    assert "NEW against BASE" in out and "base, new" not in out
+
+
 def test_a_step_that_noise_made_faster_than_its_compute_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +220,30 @@ def test_python_has_the_steps_of_a_record(tmp_path: Path) -> None:
     assert table.attrs["units"]["samples_per_s"] == "1/s"
     reports_main(["plot", str(path), "--out", str(tmp_path)])
     assert {one.stem for one in tmp_path.glob("*.png")} == set(rows.figures()) == {"steps-exposed"}
+
+
+def test_a_single_figure_is_drawn_into_the_file_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: `plot --out FILE` writes a single figure in the form of the ending; of several figures
+    nothing is written, and one line names the folder to give.
+    """  # noqa: D205
+    pytest.importorskip("matplotlib")
+    path, figure = tmp_path / "step.jsonl", tmp_path / "loss.svg"
+    row = _result({**STEP, "update": "ring"}, TIMES)
+    path.write_bytes(to_jsonl([row]))
+    assert reports_main(["plot", str(path), "--out", str(figure)]) == 0
+    assert figure.read_bytes().startswith(b"<?xml") and capsys.readouterr().out == f"{figure}\n"
+    assert reports_main(["plot", str(path), "--out", str(figure), "--format", "png"]) == 2
+    assert "its ending says svg; leave --format out" in capsys.readouterr().err
+    figure.unlink()
+    path.write_bytes(to_jsonl([row, _result({**STEP, "update": "sync"}, TIMES, "sync")]))
+    assert reports_main(["plot", str(path), "--out", str(figure)]) == 2
+    assert capsys.readouterr().err == (
+        f"reports: {figure}: there are 2 figures, so --out names a folder: --out {tmp_path}"
+        " --format svg\n"
+    )
+    assert not figure.exists()
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 160, 200])
@@ -430,7 +502,7 @@ def test_an_interval_is_widened_by_what_other_programs_can_have_done() -> None:
 
 def test_the_best_fusion_is_decided_as_the_fastest_update_is() -> None:
     """Rule: a fusion is called best where the run can tell, by what other programs can have done;
-    steps too short to show other programs say that.
+    steps too short to show other programs say that. With one update that is the only answer.
     """  # noqa: D205
     quiet = [
         _result(
@@ -438,22 +510,66 @@ def test_the_best_fusion_is_decided_as_the_fastest_update_is() -> None:
         )
         for fusion, k in (("none", 2), ("1M", 1), ("all", 1.01))
     ]
-    (line,) = best_fusion(quiet)
+    (line,) = answers(quiet, fusions=True)
     assert re.match(
         r"best fusion of ring: 1M, .* a sample; not told from all: ring/all takes", line
     )
     assert "; worst: ring/none takes 2.00 times as long (1.50 to 2.67)" in line
     disturbed = [replace(row, others_share=0.9) for row in quiet]
-    assert best_fusion(disturbed)[0].startswith("cannot tell the best fusion of ring: 1M")
-    assert best_fusion(disturbed)[0].endswith("other programs took up to 90 % of all cores")
+    (line,) = answers(disturbed, fusions=True)
+    assert line.startswith("cannot tell the best fusion of ring: 1M")
+    assert line.endswith("other programs took up to 90 % of all cores")
     short = [
         _result(
             {**STEP, "update": "ring", "fusion": name}, [t / 1e4 for t in TIMES], f"ring/{name}"
         )
         for name in ("ddp", "256K")
     ]
-    (line,) = best_fusion([*short, *disturbed])
+    (line,) = answers([*short, *disturbed], fusions=True)
     assert "not told from 256K" in line and ": steps of less than 0.1 s do not show other" in line
+    other = replace(quiet[0], algorithm="ps/none", step=replace(quiet[0].step, update="ps"))
+    first, second = answers([*quiet, other], fusions=True)
+    assert first.startswith("cannot tell whether ring/1M or") and "best fusion of ring:" in second
+    assert "best fusion" not in "".join(answers(quiet))
+
+
+def _with_and_without(factor: float, name: str = "ring", **fields: Any) -> list[Measurement]:
+    """Steps of one exchange with overlap, and without it, which takes ``factor`` times as long."""
+    facts = {**STEP, "update": name, "fusion": "ddp"}
+    return [
+        _result({**facts, "overlap": True}, TIMES, f"{name}/ddp", **fields),
+        _result(
+            {**facts, "overlap": False}, [factor * t for t in TIMES], f"{name}/ddp/after", **fields
+        ),
+    ]
+
+
+def test_what_overlap_buys_is_said_by_the_rule_of_the_fastest_update() -> None:
+    """Rule: where an exchange was measured with overlap and without, the answer is how many times
+    as fast overlap makes a step, with the interval by which updates are compared; a loss and what
+    cannot be told are said as such, and with several updates each has a sentence.
+    """  # noqa: D205
+    (line,) = answers(_with_and_without(2.0))
+    assert re.fullmatch(
+        r"overlap makes a step of ring/ddp 2\.00 times as fast \(95 %: 1\.50 to 2\.67\)", line
+    ), line
+    assert "(1.50 to 2.67)" in fastest(_with_and_without(2.0))
+    (line,) = answers(_with_and_without(0.5))
+    assert line.startswith("overlap makes a step of ring/ddp take 2.00 times as long (95 %: 1.50")
+    (line,) = answers(_with_and_without(1.01))
+    assert line.startswith(
+        "cannot tell whether overlap makes a step of ring/ddp faster: ring/ddp/after takes 1.01"
+    )
+    noisy = [replace(row, others_share=0.9) for row in _with_and_without(2.0)]
+    assert answers(noisy)[0].endswith("faster: other programs took up to 90 % of all cores")
+    both = [*_with_and_without(2.0), *_with_and_without(3.0, "ps")]
+    first, *gains = answers(both)
+    assert first == fastest(both) and len(gains) == 2 and "ps/ddp 3.00 times" in gains[1]
+    assert "overlap" not in "".join(answers(both[::2]))
+    assert fastest_samples(_with_and_without(2.0)) == answers(_with_and_without(2.0))
+    assert f"# answer: {answers(_with_and_without(2.0))[0]}" in closing_lines(
+        _with_and_without(2.0)
+    )
 
 
 def test_no_program_makes_a_port_faster() -> None:
@@ -599,6 +715,9 @@ def test_only_all_reduces_are_said_to_overlap() -> None:
         _options("--model", "toy", "--update", "ring", "--overlap", "off"), 4, None, None, ""
     )
     assert any("exchange after the backward pass" in line for line in off)
+    both = _options("--model", "toy", "--update", "ring", "--overlap", "on,off")
+    (line,) = (line for line in header(both, 4, None, None, "") if "backward" in line)
+    assert line.endswith("exchange overlaps the backward pass, or follows it (/after)")
 
 
 def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:

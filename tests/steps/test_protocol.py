@@ -353,6 +353,10 @@ def test_a_port_of_known_rate_is_predicted(name: str, vectors: int, turns: bool)
         assert ported.predicted == pytest.approx(own + port_s if turns else together)
         assert ported.model == f"{plain.model}+port"
         assert ported.lines[0].startswith("    predicted") and "port" not in plain.lines[0]
+        # Beside a ratio over a prediction with the port, these ratios say that they are without it.
+        (ratios,) = (line for line in ported.lines if "measured over" in line)
+        assert ratios.startswith("    measured over computing alone: the formula")
+        assert ratios in plain.lines
 
 
 def test_a_bound_is_no_prediction() -> None:

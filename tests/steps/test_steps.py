@@ -310,6 +310,30 @@ def test_rows_are_named_by_all_that_their_exchange_differs_in(tmp_path: Path) ->
     )
 
 
+def test_overlap_and_compression_take_several_values() -> None:
+    """Rule: ``--overlap on,off`` and ``--compress`` with several names measure a row of each, of a
+    server one of each compression; the run says what overlap buys, and each name is checked.
+    """  # noqa: D205
+    argv = ("--threads", "2", *TOY, "--overlap", "on,off", "--update")
+    status, out, err = called(steps, *argv, "ring", "--compute", "fixed:20")
+    assert status == 0, err
+    assert re.search(r"# answer: (cannot tell whether )?overlap makes a step of ring/ddp ", out)
+    rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ring")]
+    assert rows == ["ring/ddp", "ring/ddp/after"]
+    found = _records(*argv, "ps,sync", "--compress", "none,int8")
+    assert [row.algorithm for row in found] == [
+        "ps/ddp", "ps/ddp/after", "ps/ddp/int8", "ps/ddp/after/int8", "sync", "sync/int8",
+    ]  # fmt: skip
+    for words, said in (
+        (("ring", "--compress", "none,int8"), "ring with --compress int8: it adds"),
+        (("ring", "--compress", "none,zip"), "no compression 'zip'"),
+        (("sync",), "leave --overlap on,off out"),
+        (("ring", "--trace", "t.json"), "one value of --overlap"),
+    ):
+        status, _, err = called(steps, *argv, *words)
+        assert status == 2 and said in err and err.count("\n") == 1, err
+
+
 def test_a_straggler_is_no_base_of_a_speed_up() -> None:
     """Rule: speed-up is relative to ranks that are no stragglers, so it is at most the rank count.
 
@@ -325,14 +349,18 @@ def test_a_straggler_is_no_base_of_a_speed_up() -> None:
 
 
 def test_a_sweep_of_fusions_names_the_best() -> None:
-    """Rule: --sweep fusion has a row a bucket size, and says which is best and which is as good."""
+    """Rule: --sweep fusion has a row a bucket size, and says which is best and which is as good.
+
+    Of one update this is the answer, and the only one.
+    """
     argv = ("--model", "toy", "--scale", "16", "-n", "8", "--sweep", "fusion", "--update", "ring")
     status, out, err = called(steps, "--threads", "2", *argv)
     assert status == 0, err
     rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ring/")]
     assert rows == [f"ring/{how}" for how in ("none", "256K", "1M", "ddp", "all")]
     text = " ".join(out.replace("\n#", "").split())
-    assert re.search(r"(# |cannot tell the )?best fusion of ring: \w+, [\d.]+ .s a sample", text)
+    best = r"answer: (cannot tell the )?best fusion of ring: \w+, [\d.]+ .s a sample"
+    assert re.search(best, text) and "the least time" not in text
 
 
 def test_a_prediction_stands_beside(tmp_path: Path) -> None:

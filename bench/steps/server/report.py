@@ -510,15 +510,15 @@ def _lines(
         ratios.append(f"{kind} {mean / formula.seconds:.3f}")
     if facts["drawn_s"]:
         ratios.append(f"the drawn times {mean / facts['drawn_s']:.3f}")
-    if facts["with_server_s"]:
-        ratios.append(f"these with the server's costs {mean / facts['with_server_s']:.3f}")
+    server = facts["with_server_s"]
+    costs = f"; over these with the server's costs {mean / server:.3f}" if server else ""
     total = sum(facts["staleness"].values())
     stale = sum(int(value) * n for value, n in facts["staleness"].items()) / total
     wait, queue = facts["queue_wait_s"], "not known over several hosts"
     if wait is not None:
         queue = f"{format_seconds(wait['median'])}, 95 % up to {format_seconds(wait['p95'])}"
     half = "" if pace.half is None else f" ±{100 * pace.half / mean:.2g} %"
-    lines = [f"measured over {', '.join(ratios)}"] if ratios else []
+    lines = [f"measured over computing alone: {', '.join(ratios)}{costs}"] if ratios else []
     lines += [
         f"{facts['updates_per_s']:.4g} updates/s{half};"
         f" server busy {100 * max(facts['utilisation']):.3g} %; queue wait {queue}",

@@ -104,7 +104,7 @@ def _listen(job: StepJob, protocol: UpdateProtocol, gradient_bytes: int) -> List
     name, channel = str(world.broadcast(token_hex(8))), None
     if world.rank < options.servers:
         about = {
-            "words": list(options.argv),
+            "words": [*options.argv, "--compress", options.compress],
             "update": job.choice.label,
             "learners": protocol.learners,
             "servers": options.servers,

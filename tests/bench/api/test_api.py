@@ -1215,7 +1215,7 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     assert busbar.compare(parts, [sides[1]])[0].verdict == "slower"
     alone = " ".join(str(busbar.compare(sides[0][:1], sides[1][:1])).split())
     assert ", compare with busbar.compare(" in alone and "--launches" not in alone
-    assert re.search(r": busbar\.run\([^()]* launches=5\) NEW against BASE", alone), alone
+    assert re.search(r": busbar\.run\([^()]* launches=7\) NEW against BASE", alone), alone
     for nothing in (sides[1][:0], []):
         with pytest.raises(ReportError, match="NEW has no rows"):
             busbar.compare(sides[0], nothing)
@@ -1316,7 +1316,7 @@ def test_two_algorithms_are_set_beside_each_other(tmp_path: Path) -> None:
     (row,) = compared = busbar.compare(ring, ps, ignore="algorithm")
     assert (row.algorithm, row.new_algorithm, row.verdict) == ("ring", "ps", "slower")
     assert row.change == pytest.approx(1)
-    within = "one launch: the next may lie outside these intervals; launches=7 covers it"
+    within = "one launch: others may lie outside these intervals; launches=7 shows how far"
     asks = "Algorithms of one launch are compared within it by its answer; this comparison asks"
     assert rows.best()[0].verdict == "fastest"
     assert within not in str(rows.best()) and asks not in str(compared)

@@ -178,4 +178,7 @@ def test_predicting_step_by_step_is_refused_by_the_moves_of_all_steps(
     assert main(many) == 0
     said = capsys.readouterr()
     assert "allreduce on 65536 ranks" in said.out and "1020" in said.out
-    assert "alltoall: torus on 65536 ranks has about" in said.err
+    assert main(["cost", "direct", "-n", "65536"]) == 0
+    said = capsys.readouterr()
+    assert "sendrecv on 65536 ranks" in said.out and "6.554e+04" in said.out
+    assert "alltoall: direct on 65536 ranks has about" in said.err
