@@ -508,20 +508,22 @@ def write_figure(path: Path, data: bytes) -> None:
 
 def save_figure(figure: Any, path: Path, dpi: int) -> None:
     """Write a matplotlib figure in the format of the file's extension. Raises StoreError."""
-    import matplotlib as mpl
-
-    with mpl.rc_context({"svg.hashsalt": "busbar"}):
-        drawn = encode_figure(figure, path.suffix[1:], dpi)
-    write_figure(path, drawn)
+    write_figure(path, encode_figure(figure, path.suffix[1:], dpi))
 
 
 def encode_figure(figure: Any, form: str, dpi: int = 130) -> bytes:
-    """Return a matplotlib figure as svg, png or pdf, with its texts made printable."""
+    """Return a matplotlib figure as svg, png or pdf, with its texts made printable.
+
+    The same figure gives the same bytes: an svg and a pdf have no date.
+    """
+    import matplotlib as mpl
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
         if (plain := make_lines_printable(text.get_text())) != text.get_text():
             text.set_text(plain)
     drawn = io.BytesIO()
-    figure.savefig(drawn, format=form, dpi=dpi)
+    undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(form)
+    with mpl.rc_context({"svg.hashsalt": "busbar"}):
+        figure.savefig(drawn, format=form, dpi=dpi, metadata=undated)
     return drawn.getvalue()

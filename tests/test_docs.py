@@ -275,6 +275,24 @@ def test_operators_commands_and_alerts_are_right() -> None:
     assert len(alerts) == 4
 
 
+def test_the_figure_of_the_page_on_reports_is_of_the_command_below_it() -> None:
+    """Rule: docs/reports-plot.svg has the algorithms and sizes that the command below it measures.
+
+    The file is small, as a page shows it.
+    """
+    page = (HOME / "docs" / "reports.md").read_text(encoding="utf-8")
+    command = page.partition("](reports-plot.svg)")[2].replace("\\\n", " ").split("\n")[2]
+    asked = parse(command.split()[2:], "allreduce")
+    figure = HOME / "docs" / "reports-plot.svg"
+    drawn = re.findall(r"<!-- (.+?) -->", figure.read_text(encoding="utf-8"))
+    names = [text.split()[0] for text in drawn if re.search(r" (shm|mpi)$", text)]
+    assert names == asked.algorithm.split(",")
+    sizes = [text for text in drawn if re.fullmatch(r"\d+[KM]", text)]
+    assert sizes == ["1K", "8K", "64K", "512K", "4M", "32M"]
+    assert (asked.minbytes, asked.maxbytes, asked.factor) == ("1K", "64M", 8)
+    assert figure.stat().st_size < 64_000
+
+
 def test_every_command_calls_its_output_out() -> None:
     """Rule: the option for what a command writes is --out, and -o where it is short.
 

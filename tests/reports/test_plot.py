@@ -198,6 +198,15 @@ def test_many_algorithms_are_still_told_apart() -> None:
     assert {s.style["alpha"] is None for s in series if not s.bright} == {False}
 
 
+@pytest.mark.parametrize("form", ["svg", "pdf", "png"])
+def test_the_same_rows_give_the_same_files(form: str) -> None:
+    """Rule: a figure drawn again from the same rows is the same bytes: no date, no random names."""
+    found = rows(records(["ring", "tree"], [4]))
+    first, again = figures(found, form=form), figures(found, form=form)
+    assert first == again and len(first) > 2
+    assert form == "png" or not any(b"Date" in data for data in first.values())
+
+
 @pytest.mark.parametrize("factor", [1.5, 10.0])
 def test_no_point_leaves_its_panel(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Rule: placements share an axis where none is lost on it, else each has its own."""
