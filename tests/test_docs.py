@@ -272,7 +272,7 @@ def test_operators_commands_and_alerts_are_right() -> None:
         assert set(re.findall(r"busbar_\w+", rule["expr"])) <= set(re.findall(r"\w+", written))
         labels = re.findall(r"(\w+)[!=]=?[\"~]|labels\.(\w+)", str(rule))
         assert all(f'{"".join(label)}="' in written for label in labels), rule
-    assert len(alerts) == 4
+    assert len(alerts) == 5
 
 
 def test_the_figure_of_the_page_on_reports_is_of_the_command_below_it() -> None:
