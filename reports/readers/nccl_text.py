@@ -20,7 +20,7 @@ from busbar.units import format_count
 from reports.readers import names
 from reports.readers.gathered import Printed, agreed, contradiction, span
 from reports.readers.text import Line
-from reports.records.measurement import Measurement, Note, Reading, Run
+from reports.records.measurement import NOT_READ, Measurement, Note, Reading, Run
 from reports.records.metrics import CPU, PLACEMENT
 
 #: The column of ``-C 1``: CPU time until the calls have returned, not the operation's time.
@@ -279,6 +279,8 @@ class PartialTable:
     #: True if several jobs print into this table.
     mixed: bool = False
     average: tuple[int, float] | None = None
+    #: True if a line that nccl-tests prints below its last row was read.
+    ended: bool = False
     out_of_bounds: tuple[int, int] | None = None
 
     def size_of_world(self) -> int | None:
@@ -334,6 +336,7 @@ def rows_of(
                 continue
             rows.append(replace(row, algorithm=algorithm, transport=transport))
     _check_average(source, table, rows, notes)
+    _check_end(source, table, notes)
     _check_values(source, table, rows, notes)
     return rows
 
@@ -508,6 +511,16 @@ def _check_values(
         notes.append(
             Note(source, line, f"the log counts {values} values out of bounds", broken=True)
         )
+
+
+def _check_end(source: str, table: PartialTable, notes: list[Note]) -> None:
+    """Add a note if the table has fewer sizes than announced, and nccl-tests' last lines lack."""
+    lacking = (table.announced or 0) - len({row.size for row in table.rows})
+    if lacking > 0 and not table.ended and not table.refused:
+        last = table.rows[-1]
+        sizes = format_count(lacking, "announced size")
+        text = f"{sizes}{NOT_READ}the log ends here, before nccl-tests' last lines"
+        notes.append(Note(source, last.line, text))
 
 
 def _check_average(
@@ -687,11 +700,13 @@ class _Stream:
         average = _AVERAGE.search(text)
         if average:
             self._flush()
+            table.ended = True
             table.average = (line.number, float(average.group(1)))
             return True
         bounds = _BOUNDS.search(text)
         if bounds:
             self._flush()
+            table.ended = True
             if int(bounds.group(1)):
                 table.out_of_bounds = (line.number, int(bounds.group(1)))
             return True

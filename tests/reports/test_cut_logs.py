@@ -257,6 +257,25 @@ def test_missing_rows_and_changed_figures_are_told_apart() -> None:
         assert note.endswith(why)
 
 
+def test_a_log_cut_behind_a_row_is_told_and_fails_a_gate(tmp_path: Path) -> None:
+    """Rule: a table with fewer sizes than announced, without the last lines, is told by a note.
+
+    `show` goes on; a gate fails. A table with these lines, or with all sizes, has no such note.
+    """
+    asked = "# nThread 1 nGpus 1 minBytes 1024 maxBytes 8192 step: 2(factor) iters: 20\n"
+    rows = [(1 << k, 20.0 * k, 0) for k in (10, 11, 12, 13)]
+    whole = asked + _log("today", rows).replace("13 FAILED", "0 OK").replace(f"{1:6}\n", f"{0:6}\n")
+    lines = whole.splitlines(keepends=True)
+    end = next(n for n, line in enumerate(lines) if line.startswith(f"{8192:12}"))
+    told = "2 announced sizes not read: the log ends here, before nccl-tests' last lines"
+    path = tmp_path / "cut.log"
+    for text, count in (("".join(lines[: end - 1]), 1), ("".join(lines[: end + 1]), 0), (whole, 0)):
+        path.write_text(text)
+        shown = cli("show", str(path))
+        assert shown.err.count(told) == count
+        cli("show", str(path), "--expect", "busbw >= 0", status=count)
+
+
 @pytest.mark.parametrize("name", [TODAY, OLD, UNCHECKED])
 def test_our_own_logs_cut_everywhere(name: str, tmp_path: Path) -> None:
     """Rule: as above, of the logs that other tests read."""
