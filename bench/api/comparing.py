@@ -93,7 +93,7 @@ def compare(
     with rewording(_in_python):
         settings = parse_ignored(",".join(map(str, each(ignore)))) if ignore else ()
         compared, *_ = compare_runs(left, right, noise, how, texts.append, settings)
-    texts += map(in_keywords, asides(compared, "with busbar.compare(base, new)"))
+    texts += map(in_keywords, asides(compared, calls=True))
     texts += filter(None, [clocks(compared)])
     texts += warnings_by_side(doubts(left), doubts(right))
     lines = lines_of(comparison_tables(compared, _WIDTH), _WIDTH)

@@ -279,6 +279,7 @@ class StepKeywords(StepOptionKeywords, total=False):
     ranks: int | str | Sequence[int] | None
     update: str | Sequence[str] | None
     compute: str | None
+    launches: int
     out: str | Path | Sequence[str | Path] | None
     launcher: str | None
     progress: bool | None

@@ -219,8 +219,10 @@ class MeasuredRows(Sequence[Measurement]):
         first and last, where pandas prints them.
         ``launch`` numbers the launches from 0, in the order of their first rows.
         ``arrival`` is the pattern of rows that have one, such as ``late:0``, without its delay.
-        Training steps have ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s`` and
-        ``samples_per_s`` as well. A negative ``step_exposed_s`` is noise, see docs/steps.md.
+        Training steps have ``step_update``, ``step_fusion`` and ``step_overlap`` (True or False),
+        ``step_exposed_s``, ``step_compute_s``, ``step_exchange_s``, ``step_hidden`` (the share of
+        the exchange), ``step_efficiency`` and ``samples_per_s`` as well. A negative
+        ``step_exposed_s`` is noise, see docs/steps.md.
         ``attrs["units"]`` maps columns to units; ``attrs["disturbance"]`` says what other programs
         did in these launches, and is empty if they did little.
         """
@@ -523,25 +525,41 @@ def _best(winner: Winner, named: Measurement) -> BestAlgorithm:
     )
 
 
-def _step_columns(rows: Sequence[Measurement]) -> dict[str, list[float]]:
-    """Figures of training steps as columns, in seconds and samples per second; NaN if unknown."""
-    columns: dict[str, list[float]] = {
-        name: [nan] * len(rows)
-        for name in ("step_exposed_s", "step_compute_s", "step_exchange_s", "samples_per_s")
+_STEP_FIGURES = (
+    "step_exposed_s", "step_compute_s", "step_exchange_s", "step_hidden", "step_efficiency",
+    "samples_per_s",
+)  # fmt: skip
+
+
+def _step_columns(rows: Sequence[Measurement]) -> dict[str, list[Any]]:
+    """What was measured of training steps, and its figures, as columns; NaN if unknown.
+
+    Figures are in seconds, shares and samples per second.
+    """
+    steps = [row.step for row in rows]
+    columns: dict[str, list[Any]] = {
+        f"step_{name}": [getattr(step, name, None) for step in steps]
+        for name in ("update", "fusion", "overlap")
     }
-    for at, row in enumerate(rows):
-        known = None if row.step is None else step_figures(row)
-        if row.step is None or known is None:
-            continue
-        values = (
-            None if known.exposed is None else known.exposed.value,
-            known.compute,
-            median(row.step.exchange_s) if row.step.exchange_s else None,
-            known.rate.value if row.step.batch else None,
-        )
-        for column, value in zip(columns.values(), values, strict=True):
-            column[at] = nan if value is None else value
-    return columns
+    figures = [_step_figures(row) for row in rows]
+    return columns | {
+        name: [nan if line[at] is None else line[at] for line in figures]
+        for at, name in enumerate(_STEP_FIGURES)
+    }
+
+
+def _step_figures(row: Measurement) -> tuple[float | None, ...]:
+    """The values of `_STEP_FIGURES`."""
+    known = None if row.step is None else step_figures(row)
+    if row.step is None or known is None:
+        return (None,) * len(_STEP_FIGURES)
+    exposed, hidden, efficiency = (
+        None if one is None else one.value
+        for one in (known.exposed, known.hidden, known.efficiency)
+    )
+    exchange = median(row.step.exchange_s) if row.step.exchange_s else None
+    rate = known.rate.value if row.step.batch else None
+    return exposed, known.compute, exchange, hidden, efficiency, rate
 
 
 def _table(rows: Sequence[Measurement]) -> str:

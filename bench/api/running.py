@@ -312,6 +312,7 @@ def step(
     ranks: int | str | Sequence[int] | None = None,
     update: str | Sequence[str] | None = None,
     compute: str | None = None,
+    launches: int = 1,
     out: str | Path | Sequence[str | Path] | None = None,
     launcher: str | None = None,
     progress: bool | None = None,
@@ -322,12 +323,39 @@ def step(
     Returns a row for each kind. ``model``: a name, or a .csv or .json file. ``update``: how
     gradients are exchanged, as ``--update``: ``"ring"`` or ``["ring", "async"]`` (default: ring and
     library). ``compute``: the distribution of a rank's compute time, such as ``"fixed:50"`` in
-    milliseconds. ``ranks``, ``out``, ``launcher``, ``progress`` and what is raised: as for `run`.
-    Other keywords are the command's options, which ``help(busbar.step)`` lists.
+    milliseconds. ``launches``: how many times the ranks are started, with rows of each, which
+    `busbar.compare` takes as launches. ``ranks``, ``out``, ``launcher``, ``progress`` and what is
+    raised: as for `run`. Other keywords are the command's options, which ``help(busbar.step)``
+    lists.
 
     A row has the exposed, compute and exchange times in ``row.step``; ``frame()`` has their medians
     in seconds, and samples per second.
     """
+    if not isinstance(launches, int) or launches < 1:
+        raise Unsupported(f"busbar.step: launches is a number from 1, not {launches!r}")
+    every = MeasuredRows(())
+    for number in range(launches):
+        if number:
+            options = {**options, "overwrite": None, "append": True if out else None}
+        try:
+            every += _steps(model, ranks, update, compute, out, launcher, progress, options)
+        except KeyboardInterrupt as stopped:
+            stopped.rows = every + getattr(stopped, "rows", MeasuredRows(()))  # type: ignore[attr-defined]
+            raise
+    return every
+
+
+def _steps(
+    model: str | Path,
+    ranks: int | str | Sequence[int] | None,
+    update: str | Sequence[str] | None,
+    compute: str | None,
+    out: str | Path | Sequence[str | Path] | None,
+    launcher: str | None,
+    progress: bool | None,
+    options: StepOptionKeywords,
+) -> MeasuredRows:
+    """One launch of `step`."""
     if launched() is not None:
         raise Unsupported(_UNDER_MPIRUN.format("busbar.step"))
     for name in NOT_STEP:

@@ -118,7 +118,7 @@ def describe(
 ) -> dict[str, Any]:
     """The environment of a run, as JSON values without None; ``places``: `place` of every rank.
 
-    ``started`` is the current time in UTC, to the second. ``hosts`` has a name for each node.
+    ``started`` is the current time in UTC, to the millisecond. ``hosts`` has a name for each node.
     ``mapping`` has lists by rank: ``node`` (index into ``hosts``), ``cpus`` (that the rank may run
     on) and ``gpu`` (PCI address or UUID; empty without a GPU).
     """
@@ -126,7 +126,7 @@ def describe(
     firsts = [nodes.index(node) for node in range(max(nodes) + 1)]
     level = world.threads()
     known = {
-        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "started": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "busbar": busbar_version(),
         "revision": revision(),
         "library": library,

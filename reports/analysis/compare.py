@@ -278,7 +278,7 @@ def _clocks(base: Sequence[Measurement], new: Sequence[Measurement]) -> tuple[fl
 def _in_sequence(base: Sequence[Measurement], new: Sequence[Measurement]) -> bool:
     """True if all launches of one side started before those of the other; False if not known."""
     sides = [[str(r.run.environment.get("started") or "") for r in rows] for rows in (base, new)]
-    # ISO 8601 in UTC, to the second: the order of the texts is that of the times.
+    # ISO 8601 in UTC: the order of the texts is that of the times.
     return all(map(all, sides)) and (max(sides[0]) < min(sides[1]) or max(sides[1]) < min(sides[0]))
 
 

@@ -83,7 +83,7 @@ def in_order(
     """Runs sorted by their start times; in the given order if any run has none."""
 
     def started(run: tuple[str, Sequence[Measurement]]) -> str:
-        """The start in UTC to the second, as records write it; texts sort by time."""
+        """The start in UTC as records write it; texts sort by time."""
         return str(run[1][0].run.environment.get("started", "")) if len(run[1]) else ""
 
     return sorted(runs, key=started) if all(map(started, runs)) else list(runs)

@@ -8,6 +8,7 @@ alone, because a slow link or a wrong slot may show only there.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
@@ -151,10 +152,10 @@ def far_launches(rows: Sequence[Measurement]) -> list[FarLaunch]:
     """
     if len({id(r.run) for r in rows}) < FEWEST and not any(r.launches_s for r in rows):
         return []
-    judged = 0
+    judged, named = 0, _run_names(rows)
     far: dict[str, list[tuple[float, Measurement]]] = {}
     for same in grouped(rows, attrgetter(*KEYS)).values():
-        medians = _launch_medians(same)
+        medians = _launch_medians(same, named)
         judged += len(medians) >= FEWEST
         for place in _far([value for _, value in medians]):
             others = [log(value) for n, (_, value) in enumerate(medians) if n != place]
@@ -167,7 +168,21 @@ def far_launches(rows: Sequence[Measurement]) -> list[FarLaunch]:
     return sorted(found, key=lambda one: -abs(log(one.ratio)))
 
 
-def _launch_medians(same: Sequence[Measurement]) -> list[tuple[str, float]]:
+def _run_names(rows: Sequence[Measurement]) -> dict[int, str]:
+    """A name for each run, by its id: its launch, its file, or its number among those of a file."""
+    runs = {id(row.run): row.run for row in rows}
+    sources = Counter(run.source for run in runs.values() if launch_of(run) is None)
+    names = {}
+    for number, (key, run) in enumerate(runs.items(), 1):
+        place, several = launch_of(run), sources[run.source] > 1
+        name = f"run {number} of {run.source}" if several else run.source
+        names[key] = f"launch {place[2]}" if place else name
+    return names
+
+
+def _launch_medians(
+    same: Sequence[Measurement], named: Mapping[int, str]
+) -> list[tuple[str, float]]:
     """The name and the median of each launch of one setting, in order."""
     medians: dict[object, tuple[str, list[float]]] = {}
     for row in same:
@@ -176,9 +191,7 @@ def _launch_medians(same: Sequence[Measurement]) -> list[tuple[str, float]]:
             for number, value in zip(numbers, row.launches_s, strict=True):
                 medians[id(row), number] = (f"launch {number}", [value])
         elif row.time_s:
-            place = launch_of(row.run)
-            name = f"launch {place[2]}" if place else row.run.source
-            _, times = medians.setdefault(id(row.run), (name, []))
+            _, times = medians.setdefault(id(row.run), (named[id(row.run)], []))
             times += row.times_s or [row.time_s]
     known = ((name, float(np.median(times))) for name, times in medians.values())
     return [(name, value) for name, value in known if value > 0]

@@ -213,11 +213,11 @@ def _looks(rows: Sequence[Comparison], word: str) -> str:
     return f"{format_count(len(rows), 'row')} {by}, {where}"
 
 
-def remedy(comparisons: Sequence[Comparison], by: str = "") -> str:
+def remedy(comparisons: Sequence[Comparison], calls: bool = False) -> str:
     """Advice to measure more launches; empty if every row has a verdict.
 
-    ``by``: how to compare them, if not by the files that they write. The command to launch follows
-    a line break.
+    ``calls``: for Python, where calls give the rows, in place of files. The command to launch
+    follows a line break, and a sentence on taking turns another, unless `order` has it.
     """
     untold = [c for c in comparisons if c.word == CANNOT_TELL]
     if not untold:
@@ -226,7 +226,7 @@ def remedy(comparisons: Sequence[Comparison], by: str = "") -> str:
     command = command_of(rows, without=("--launches",))
     fewest = min(len(side) for c in untold for side in c.row.sides)
     launches = max(LAUNCHES, 2 * fewest)
-    once = command and f":\n{command} --launches {launches}{'' if by else ' --out FILE.jsonl'}"
+    once = command and f":\n{command} --launches {launches}{'' if calls else ' --out FILE.jsonl'}"
     why = "One launch cannot tell, since launches differ: launch each side several times"
     if any(c.row.of_one_launch for c in untold):
         why = (
@@ -237,20 +237,20 @@ def remedy(comparisons: Sequence[Comparison], by: str = "") -> str:
         why = (
             f"{fewest} launches a side do not tell every difference from chance: launch more often"
         )
-    if command and rows[0].step is not None:  # which has no launches of its own
-        why = f"{why}, compare {by or 'a*.jsonl -- b*.jsonl'}"
-        once = f"; each with --out FILE of its own:\n{command}"
-    elif by:
-        why = f"{why}, compare {by}"
-    return f"{why}, or have them take turns (busbar ab){once}"
+    turns = "" if order(comparisons) else "\nThe command busbar ab has both sides take turns."
+    if command and rows[0].step is not None and not calls:  # the command has no launches of its own
+        once = f", with --out FILE of its own, and compare a*.jsonl -- b*.jsonl:\n{command}"
+    elif command and rows[0].step is not None:
+        once = f", with launches={launches}:\n{command}"
+    return f"{why}{once}{turns}"
 
 
-def asides(comparisons: Sequence[Comparison], by: str = "") -> list[str]:
-    """The texts below a comparison without which its verdicts may be misread; ``by``: see `remedy`.
+def asides(comparisons: Sequence[Comparison], calls: bool = False) -> list[str]:
+    """The texts below a comparison without which its verdicts may be misread, none of them empty.
 
-    None of them is empty.
+    ``calls``: see `remedy`.
     """
-    texts = (remedy(comparisons, by), *(tell(comparisons) for tell in (order, resolution)))
+    texts = (remedy(comparisons, calls), *(tell(comparisons) for tell in (order, resolution)))
     return list(filter(None, texts))
 
 

@@ -387,7 +387,7 @@ def test_one_launch_a_side_cannot_tell(runs: Path) -> None:
         out = " ".join(cli("compare", runs / "base.jsonl", new).out.split())
         assert "6 cannot tell: one launch a side" in out
         assert not re.search(r"\d slower|slower [A-Z]", out)
-        assert "have them take turns (busbar ab)" in out
+        assert "The command busbar ab has both sides take turns." in out
         assert re.search(
             r"busbar allreduce --ranks \d+ -A ring\S* (-b|--sizes) .* --launches 7", out
         )

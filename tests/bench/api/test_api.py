@@ -437,6 +437,9 @@ def test_a_training_step_is_a_call(tmp_path: Path) -> None:
     assert all(row.step and row.step.stragglers == {"0": 2.0, "1": 3.0} for row in rows)
     assert (rows.frame()["step_compute_s"] > 0).all() and "ring" in str(rows)
     both = busbar.step("toy", ranks=2, update="ring", overlap=["on", "off"], iters=6)
+    assert both.frame()["step_overlap"].tolist() == [True, False]
+    assert both.frame()["step_update"].tolist() == ["ring", "ring"]
+    assert {"step_fusion", "step_hidden", "step_efficiency"} <= set(both.frame().columns)
     assert [row.algorithm for row in both] == ["ring/ddp", "ring/ddp/after"]
     assert "overlap makes a step of ring/ddp" in " ".join(str(both).split())
     best = busbar.step("toy", ranks=2, update=["ring", "async"], compute="fixed:1", iters=2).best()
@@ -1184,6 +1187,34 @@ def _kept(rows: MeasuredRows, folder: Path) -> Path:
     return folder / "r.jsonl"
 
 
+def test_steps_are_launched_several_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: `step` with launches=4 gives the rows of four runs, all in ``out``, as launches.
+
+    Ctrl-C in a later launch keeps the rows of those before.
+    """
+    pytest.importorskip("pandas")
+    file = tmp_path / "steps.jsonl"
+    known: dict[str, Any] = {"ranks": 2, "update": "ring", "iters": 6, "transport": "inproc"}
+    rows = busbar.step("toy", launches=4, out=file, **known)
+    assert rows.frame()["launch"].tolist() == [0, 1, 2, 3] and len(busbar.load(file)) == 4
+    text = str(busbar.compare(rows, rows))
+    assert "BASE and NEW have 4 launches in common" in text and "1 indistinguishable" in text
+    with pytest.raises(Unsupported, match="launches is a number from 1, not 0"):
+        busbar.step("toy", launches=0, **known)
+    measured = iter([rows[:1], KeyboardInterrupt()])
+
+    def launch(*args: object) -> MeasuredRows:
+        one = next(measured)
+        if isinstance(one, KeyboardInterrupt):
+            raise one
+        return one
+
+    monkeypatch.setattr("bench.api.running._steps", launch)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        busbar.step("toy", launches=4, **known)
+    assert stopped.value.rows == rows[:1]  # type: ignore[attr-defined]
+
+
 def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) -> None:
     """Rule: `compare` gives the verdicts of `reports compare`, a line per row, and its notes."""
     pytest.importorskip("pandas")
@@ -1217,8 +1248,9 @@ def test_two_sides_are_compared_as_the_command_does(run: Run, tmp_path: Path) ->
     parts = [sides[0][:2], *sides[0][2:4], str(tmp_path / "base4.jsonl")]
     assert busbar.compare(parts, [sides[1]])[0].verdict == "slower"
     alone = " ".join(str(busbar.compare(sides[0][:1], sides[1][:1])).split())
-    assert ", compare with busbar.compare(" in alone and "--launches" not in alone
-    assert re.search(r": busbar\.run\([^()]* launches=7\) NEW against BASE", alone), alone
+    assert "--launches" not in alone
+    turns = "The command busbar ab has both sides take turns. NEW against BASE"
+    assert re.search(rf": busbar\.run\([^()]* launches=7\) {turns}", alone), alone
     for nothing in (sides[1][:0], []):
         with pytest.raises(ReportError, match="NEW has no rows"):
             busbar.compare(sides[0], nothing)
