@@ -562,9 +562,15 @@ class _Update:
             exchange.plan(self._gradients, span)
 
     def _buckets(self) -> list[TensorRange]:
-        """The buckets; with a cycle, the buffers that result if all gradients are ready at once."""
+        """The buckets; with a cycle, the buffers that result if all gradients are ready at once.
+
+        Buckets are those of the gradients before compression, as DDP's hook of communication
+        compresses whole buckets. Horovod compresses before it fills a buffer.
+        """
         sizes, kinds = self._layout.sizes, self._layout.kinds
         if self._fusion.cycle is None:
+            if self._job.options.compress != "none":
+                sizes = GradientLayout.of(self._job.workload, "float").sizes
             return assign_buckets(sizes, self._fusion.limits, kinds)
         return list(fill_buffers(sizes, 0, len(sizes), self._fusion.buffer, kinds))
 

@@ -334,6 +334,15 @@ def test_overlap_and_compression_take_several_values() -> None:
         assert status == 2 and said in err and err.count("\n") == 1, err
 
 
+def test_compression_leaves_the_buckets_as_they_are() -> None:
+    """Rule: buckets are closed by the bytes that gradients have before compression."""
+    model = ("--model", "resnet50", "--scale", "400", "--compute", "none", "-n", "1")
+    run = ("--threads", "2", *model, "--update", "sharded_ps", "--compress", "none,fp16,int8")
+    for fusion in ("ddp", "4M"):
+        buckets = [step_of(row).buckets for row in _records(*run, "--fusion", fusion)]
+        assert len(buckets) == 3 and len(set(buckets)) == 1 and (buckets[0] or 0) > 2
+
+
 def test_a_straggler_is_no_base_of_a_speed_up() -> None:
     """Rule: speed-up is relative to ranks that are no stragglers, so it is at most the rank count.
 
