@@ -349,19 +349,24 @@ def sweep_sizes(low: int, high: int, *, factor: float | None, step: int | None) 
     return sizes
 
 
-def parse_ranks(text: str, most: int = MOST_RANKS) -> list[int]:
-    """Return the rank counts of ``2-8,16``. Raises Unsupported unless all are 1 to ``most``."""
+def parse_ranks(text: str, most: int = MOST_RANKS, flag: str = "-n") -> list[int]:
+    """Return the rank counts of ``2-8,16``. Raises Unsupported unless all are 1 to ``most``.
+
+    ``flag``: the option, for the message.
+    """
     counts: list[int] = []
     for part in text.split(","):
         span = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part, re.ASCII)
         if span is None:
-            raise Unsupported(f"-n {text[:80]}: {part[:40]!r} is no rank count; write 8, or 2-8,16")
+            raise Unsupported(
+                f"{flag} {text[:80]}: {part[:40]!r} is no rank count; write 8, or 2-8,16"
+            )
         ends = [end or span[1] for end in span.groups()]
         if max(map(len, ends)) > _MOST_DIGITS or int(ends[1]) > most:
-            raise Unsupported(f"-n {text[:80]}: rank counts go from 1 to {most}")
+            raise Unsupported(f"{flag} {text[:80]}: rank counts go from 1 to {most}")
         if int(ends[0]) > int(ends[1]):
-            raise Unsupported(f"-n {text[:80]}: {part[:40]!r} falls; write {ends[1]}-{ends[0]}")
+            raise Unsupported(f"{flag} {text[:80]}: {part[:40]!r} falls; write {ends[1]}-{ends[0]}")
         counts += range(int(ends[0]), int(ends[1]) + 1)
     if not counts or min(counts) < 1:
-        raise Unsupported(f"-n {text[:80]}: rank counts go from 1 to {most}")
+        raise Unsupported(f"{flag} {text[:80]}: rank counts go from 1 to {most}")
     return counts

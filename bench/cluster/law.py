@@ -874,7 +874,7 @@ class LawCommand(NetworkOptions, Command):
         """Measure, or show the records in a folder."""
         if self.svg is not None:
             checked(self.svg)
-        counts = parse_ranks(self.hosts, MOST_HOSTS)
+        counts = parse_ranks(self.hosts, MOST_HOSTS, "--hosts")
         if min(counts) < 2:
             raise Unsupported(f"--hosts {self.hosts}: a law is of 2 hosts or more")
         if self.show and self.out is None:

@@ -112,9 +112,12 @@ def _held(bare: int, of: int, what: str, reason: str) -> Verdict:
 
 def _base(f: _Facts) -> Verdict:
     scaled, library = f.scaled(), f.against_library()
-    if not scaled and not library:
+    of_steps = any(r.step is not None and r.step.one_rank_s for r in f.rows)
+    if not scaled and not library and not of_steps:
         return _NONE, "no speed-up is shown: one number of ranks, and no library beside algorithms"
     texts, state = [], _KEPT
+    if of_steps:
+        texts.append("one rank that only computes is the base of a step's speed-up")
     if library:
         texts.append("the library's own collective is the base, with its times")
     if scaled:
@@ -170,7 +173,7 @@ def _means(f: _Facts) -> Verdict:
 
 def _ratios(f: _Facts) -> Verdict:
     groups = [*f.scaled(), *f.against_library()]
-    if not groups and not f.words:
+    if not groups and not f.words and not any(r.step is not None for r in f.rows):
         return _NONE, "no ratio is shown"
     bare = sum(not r.time_s for g in groups for r in g)
     if bare:

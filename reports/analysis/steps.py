@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -372,10 +372,11 @@ def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | No
 class StepSummary:
     """Time per update of the weights in one run of training steps.
 
-    ``name``: the kind of exchange as requested, and its compression; ``title``: the problem and the
-    learners. ``family``: the parameter server's protocol, None for an all-reduce and for compressed
-    gradients; ``k``: gradients in each update (all ranks' for an all-reduce). ``step``: the time
-    per update of `StepFigures`; ``predicted``: the expected time.
+    ``name``: the kind of exchange as requested, and its compression, or the row's name if another
+    row would have the same; ``title``: the problem and the ranks. ``family``: the parameter
+    server's protocol, None for an all-reduce and for compressed gradients; ``k``: gradients in each
+    update (all ranks' for an all-reduce). ``step``: the time per update of `StepFigures`;
+    ``predicted``: the expected time.
     """
 
     name: str
@@ -390,18 +391,26 @@ class StepSummary:
 def summaries(rows: Sequence[Measurement]) -> list[StepSummary]:
     """A summary of each row that measured training steps and has times."""
     known = [(row, figures(row)) for row in rows if row.times_s]
-    return [_summary(row, row.step, one.step) for row, one in known if row.step and one]
+    steps = [(row, row.step, one.step) for row, one in known if row.step and one]
+    named = grouped(steps, lambda one: _name(*one[:2]))
+    alike = {name for name, mine in named.items() if len({row.algorithm for row, *_ in mine}) > 1}
+    return [_summary(*one, alike) for one in steps]
 
 
-def _summary(row: Measurement, step: Step, time: Uncertain) -> StepSummary:
-    name = step.update or row.algorithm
-    kind, _, rest = name.partition(":")
+def _name(row: Measurement, step: Step) -> str:
+    return "/".join(filter(None, (step.update or row.algorithm, step.compress)))
+
+
+def _summary(row: Measurement, step: Step, time: Uncertain, alike: Set[str]) -> StepSummary:
+    """``alike``: names that rows share which differ."""
+    kind, _, rest = (step.update or row.algorithm).partition(":")
+    name = _name(row, step)
     learners = step.learners or row.ranks or 1
     family, k = _family(kind, rest, learners)
     law = "" if step.compute in ("", "none") else f", compute {step.compute}"
     return StepSummary(
-        "/".join(filter(None, (name, step.compress))),
-        f"{step.problem or step.model}, {learners} learners{law}",
+        row.algorithm if name in alike else name,
+        f"{step.problem or step.model}, {format_count(row.ranks or learners, 'rank')}{law}",
         None if step.compress else family,
         k,
         time,

@@ -5,6 +5,7 @@ An update is one change of the weights; K is the number of gradients in it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,13 @@ def picture(measured: Sequence[Measurement], form: str) -> bytes:
     return encode_figure(figure, form)
 
 
+def _places(group: Sequence[StepSummary]) -> dict[str, int]:
+    """The place of each update in the colours, by name: that of its family, or one of its own."""
+    others = [one.name for one in group if one.family is None]
+    own = {name: len(_FAMILIES) + n for n, name in enumerate(dict.fromkeys(others))}
+    return own | {one.name: _FAMILIES.index(one.family) for one in group if one.family is not None}
+
+
 def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
     """Draw the time per update of the weights over K, the gradients that the server waits for.
 
@@ -77,10 +85,13 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
             mark = "_" if len(x) == 1 else ""
             style = {"color": COLOURS[place], "marker": mark}
             axes.plot(x, y, linestyle=dashes, label=label, lw=2, ms=12, **style)
-    others = [one for one in group if one.family is None]
+    others, places = [one for one in group if one.family is None], _places(group)
     for n, one in enumerate(others):
-        place = (len(_FAMILIES) + n) % len(COLOURS)
-        style = {"color": COLOURS[place], "marker": MARKERS[place % len(MARKERS)]}
+        place = places[one.name]
+        style = {
+            "color": COLOURS[place % len(COLOURS)],
+            "marker": MARKERS[place % len(MARKERS)],
+        }
         aside = min(_ASIDE, 0.8 / len(others)) * (n - (len(others) - 1) / 2)
         _measured(axes, [one], one.name, style | {"linestyle": "none"}, aside)
     counts = sorted({one.k for one in group})
@@ -132,11 +143,14 @@ def _measured(
 def _losses(axes: Axes, group: Sequence[StepSummary], along: str) -> None:
     """Draw loss curves over ``along``: ``seconds``, or the number of updates of the weights.
 
-    Axes without a curve are hidden.
+    An update has the colour that it has in the panel of times. Axes without a curve are hidden.
     """
     curves = [(one.name, one.loss) for one in group if one.loss is not None]
-    for n, (name, loss) in enumerate(curves):
-        colour, dash = COLOURS[n % len(COLOURS)], _DASHES[n // len(COLOURS) % len(_DASHES)]
+    places, drawn = _places(group), Counter[str]()
+    for name, loss in curves:
+        colour = COLOURS[places[name] % len(COLOURS)]
+        dash = _DASHES[drawn[colour] % len(_DASHES)]
+        drawn[colour] += 1
         axes.plot(getattr(loss, along), loss.loss, dash, color=colour, label=name, lw=1.3)
     if not curves:
         axes.set_axis_off()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from busbar.canvas import canvas
 from busbar.errors import ReportError
 from reports.analysis.steps import figures, summaries
-from reports.figures.steps import _per_update, bars, picture
+from reports.figures.steps import _losses, _per_update, bars, picture
 from reports.readers.codec import measurements, run_of, step_measurements, to_jsonl
 from reports.records.measurement import Measurement, Noise
 from reports.records.steps import Step
@@ -66,7 +66,7 @@ def test_what_a_record_says() -> None:
     paced = summaries([loops])[0].step
     assert paced == pytest.approx((0.145, 0.145 - 0.02166, 0.145 + 0.02166), abs=1e-5)
     assert paced == (loops.time_s, loops.low_s, loops.high_s)
-    assert first.predicted == 0.2 and first.title == "softmax, 4 learners, compute exp:100"
+    assert first.predicted == 0.2 and first.title == "softmax, 4 ranks, compute exp:100"
     assert first.loss is not None and first.loss.loss == (2.3, 1.5, 1.2)
     assert summaries([_result("sync", learners=3)])[0].k == 3
     assert summaries([_result("one_shot", compress="int8")])[0].name == "one_shot/int8"
@@ -120,6 +120,27 @@ def test_a_line_is_named_as_its_update() -> None:
         axes = canvas(6, 4).subplots()
         _per_update(axes, summaries([_result(name) for name in names]))
         assert axes.get_legend_handles_labels()[1] == [label]
+
+
+def test_an_update_has_one_name_and_one_colour_in_all_panels() -> None:
+    """Rule: rows that differ have names that differ, and each its colour in times and losses."""
+    pytest.importorskip("matplotlib")
+    names = ("sync", "async", "ring", "ps")
+    rows = [_result(name, curve=CURVE) for name in names]
+    rows += [replace(_result("ring", curve=CURVE), algorithm="ring/ddp/after")]
+    group = summaries(rows)
+    assert [one.name for one in group[:2]] == ["sync", "async"] and group[3].name == "ps"
+    assert group[4].name == "ring/ddp/after" and len({one.name for one in group}) == 5
+    assert {one.title for one in group} == {group[0].title}
+    times, losses = canvas(6, 4).subplots(2, 1)
+    _per_update(times, group)
+    _losses(losses, group, "seconds")
+    colours = {
+        str(bars.get_label()).removesuffix(", measured"): bars.lines[0].get_color()
+        for bars in times.containers
+    }
+    assert {str(line.get_label()): line.get_color() for line in losses.lines} == colours
+    assert len(set(colours.values())) == 5
 
 
 def test_the_legend_shows_a_dotted_line_as_dotted() -> None:

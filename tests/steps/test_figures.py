@@ -846,7 +846,10 @@ def test_steps_are_compared_by_commands_that_there_are(
         paths[-1].write_bytes(to_jsonl([replace(one, run=run)]))
     reports_main(["compare", *map(str, paths)])
     out = capsys.readouterr().out
-    assert "launch each side several times, compare a*.jsonl -- b*.jsonl" in " ".join(out.split())
+    told = (
+        "several times, with --out FILE of its own, and compare a*.jsonl -- b*.jsonl: busbar step"
+    )
+    assert told in " ".join(out.split())
     (words,) = re.findall(r"^busbar step (.*)$", out, re.MULTILINE)
     read = StepOptions.parse(words.split(), StepOptions.make_parser())
     assert (read.model, read.update, read.launch_counts) == ("toy", "ring", (2,))
