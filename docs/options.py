@@ -11,6 +11,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from bench.api import calls, comparing, machine, measured, predicting, results, running
@@ -98,12 +99,20 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
             yield name, found.make_parser()
 
 
-def rows(parser: argparse.ArgumentParser) -> dict[str, str]:
-    """The help of each option, by its names and value."""
+def rows(parser: argparse.ArgumentParser) -> dict[str, tuple[str, str]]:
+    """The group and the help of each option, by its names and value, in the order of ``--help``.
+
+    The group is a heading of ``--help``, empty for options without one.
+    """
     formatter = argparse.HelpFormatter("")
+    bare = ("options", "positional arguments")
     return {
-        formatter._format_action_invocation(action): formatter._expand_help(action)
-        for action in parser._actions
+        formatter._format_action_invocation(action): (
+            "" if group.title in bare else group.title or "",
+            formatter._expand_help(action),
+        )
+        for group in parser._action_groups
+        for action in group._group_actions
         if action.help not in (None, argparse.SUPPRESS) and action.dest not in ("help", "version")
     }
 
@@ -119,12 +128,16 @@ def page() -> str:
             options = own if name != "allreduce" else options
         if not options:
             continue
-        title = "all collectives" if name == "allreduce" else f"busbar {name}"
-        lines += [f"## {title}\n", "| option | |", "|---|---|"]
-        for shown, text in options.items():
-            cells = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in (f"`{shown}`", text))
-            lines.append(f"| {' | '.join(cells)} |")
-        lines.append("")
+        title = "busbar allreduce and all collectives" if name == "allreduce" else f"busbar {name}"
+        lines.append(f"## {title}\n")
+        for group, mine in groupby(options.items(), key=lambda option: option[1][0]):
+            lines += [f"### {group} ({name})\n"] * bool(group)
+            lines += ["| option | |", "|---|---|"]
+            for shown, (_, text) in mine:
+                both = (f"`{shown}`", text)
+                cells = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in both)
+                lines.append(f"| {' | '.join(cells)} |")
+            lines.append("")
     return "\n".join(lines)
 
 

@@ -46,6 +46,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     Python-Markdown has tabs of four columns, and a terminal's tables have eight.
     """
     markdown = markdown.expandtabs(8)
+    # The search has the glossary first, and laboratory notes last.
+    boost = {"glossary.md": 4.0}.get(page.file.src_uri, 1.0)
+    page.meta["search"] = {"boost": 0.1 if page.file.src_uri.startswith(_NOTES) else boost}
     if page.file.src_uri.startswith(_NOTES):
         return markdown.replace("](../../docs/", "](../../")
     markdown = re.sub(r"\]\(\.\./benchmarks/", "](benchmarks/", markdown)
