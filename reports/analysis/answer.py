@@ -51,6 +51,8 @@ _NAMED = 3  # sizes, or algorithms, that a line names one by one
 # An exchange that takes a smaller share of a step hardly changes the step.
 _SMALL = 0.1
 _WIDE = 16.0  # ratio of ends: see `_is_wide`
+# The same of an interval around 1: a factor of two either way, as in a comparison of runs.
+_VAGUE = 4.0
 HEADS = ("sizes", "algorithm", "first, last", "next takes (95 %)", "library takes")
 _BARE: Final = "no interval"
 
@@ -701,7 +703,7 @@ def _is_wide(low: float, high: float) -> bool:
 
 def _tells_nothing(low: float, high: float) -> bool:
     """True if an interval of a ratio includes 1 and is too wide to say anything."""
-    return low < 1 < high and _is_wide(low, high)
+    return low < 1 < high and high >= _VAGUE * low
 
 
 def _may_be_either(low: float, high: float) -> bool:
