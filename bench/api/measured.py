@@ -211,9 +211,9 @@ class MeasuredRows(Sequence[Measurement]):
         A line per row, in their order: ``frame().iloc[3]`` is ``rows[3]``. Several launches measure
         in random order; ``frame().sort_values(["algorithm", "size"], kind="stable")`` sorts.
         ``over="launches"`` gives the lines of the table that ``print(rows)`` shows, with the rows
-        of several launches of a command as one: ``time_s`` is the geometric mean of their medians,
-        ``low_s`` and ``high_s`` are its 95 % interval, and ``launches`` is their number, in place
-        of ``launch``.
+        of several launches of a command as one (not those of `busbar.step`): ``time_s`` is the
+        geometric mean of their medians, ``low_s`` and ``high_s`` are its 95 % interval, and
+        ``launches`` is their number, in place of ``launch``.
         In addition to the columns in bytes per second, ``algbw`` and ``busbw`` are in GB/s (10^9
         bytes), NaN where no data is moved, as of a barrier. The columns of a result table come
         first and last, where pandas prints them.

@@ -340,7 +340,13 @@ def step(
         try:
             every += _steps(model, ranks, update, compute, out, launcher, progress, options)
         except KeyboardInterrupt as stopped:
-            stopped.rows = every + getattr(stopped, "rows", MeasuredRows(()))  # type: ignore[attr-defined]
+            rows = every + getattr(stopped, "rows", MeasuredRows(()))
+            if number:
+                early = (
+                    f"busbar.step: interrupted; launches measured in full: {number} of {launches}"
+                )
+                rows = MeasuredRows(rows, (*rows.notes, early))
+            stopped.rows = rows  # type: ignore[attr-defined]
             raise
     return every
 
@@ -365,6 +371,8 @@ def _steps(
     if "list" in (model, update):
         raise Unsupported("busbar.step measures; busbar step --model list lists models")
     more: dict[str, object] = {"update": update, "compute": compute, **options}
+    if isinstance(overlap := more.get("overlap"), bool):  # as `frame` has it
+        more["overlap"] = "on" if overlap else "off"
     if options.get("problem") is None or model != "resnet50":
         more["model"] = model
     parser = StepCommand.make_parser(prog="busbar step")

@@ -13,11 +13,13 @@ from busbar.units import format_count, format_digits, format_seconds
 from reports.analysis.disturbance import mostly_disturbed, widened
 from reports.records.measurement import Measurement, grouped
 from reports.records.steps import LossCurve, Step
+from reports.statistics.inference import launch_center, launch_interval
 from reports.statistics.quantities import center
 from reports.statistics.uncertain import Uncertain, mean_of, median_of
 
 # How figures are shown that only noise explains, and the share from which one is.
 _NEGATIVE, _EXCESS, _WHOLE = "< 0", ">100%", 1.005
+_FEWEST_RUNS = 3  # that measured two updates, to take their ratio in each run
 
 #: Protocols that equal another one: sync is k-sync with K = P, async is k-async with K = 1.
 _SAME = {"sync": "k-sync", "async": "k-async"}
@@ -153,13 +155,14 @@ class _Ahead(NamedTuple):
     """The update that takes the least time for a sample, and the others, fastest first.
 
     ``sample``: its seconds for a sample. ``told``: the others of which the intervals show that they
-    take longer; ``open``: those that may take no longer.
+    take longer; ``open``: those that may take no longer. ``runs``: launches that measured it.
     """
 
     name: str
     sample: Uncertain
     told: list[_Behind]
     open: list[_Behind]
+    runs: int
 
 
 class _Behind(NamedTuple):
@@ -208,23 +211,52 @@ def _ahead(rows: Sequence[Measurement]) -> _Ahead | None:
     """How the updates of one workload compare, and their fusions and compressions (`algorithm`).
 
     None with fewer than two that have times, and on one rank, which exchanges nothing. Of an update
-    that several runs measured the rate is the mean of theirs.
+    that several runs measured the rate is that of `_over_runs`.
     """
     timed = [(row, one) for row in rows if (one := figures(row)) is not None and row.ranks != 1]
     measured = grouped(timed, lambda pair: pair[0].algorithm)
     if len(measured) < 2:
         return None
-    rates = {name: mean_of([one.rate for _, one in mine]) for name, mine in measured.items()}
+    runs = {name: _by_run(mine) for name, mine in measured.items()}
+    rates = {name: _over_runs(list(mine.values())) for name, mine in runs.items()}
     rows_of = {name: [row for row, _ in mine] for name, mine in measured.items()}
     first, *behind = sorted(rates, key=lambda each: -rates[each].value)
     unknown, told, may_be = mostly_disturbed(rows), list[_Behind](), list[_Behind]()
     for name in behind:
-        ratio = rates[first].over(rates[name])
+        ratio = _ratio(runs[first], runs[name])
         ends = widened(ratio.ends, rows_of[name], rows_of[first], unknown)
         shares = [row.others_share or 0.0 for row in (*rows_of[first], *rows_of[name])]
         other = _Behind(name, ratio, ends, max(shares))
         (told if ends is not None and ends[0] > 1 else may_be).append(other)
-    return _Ahead(first, rates[first].under(1.0), told, may_be)
+    return _Ahead(first, rates[first].under(1.0), told, may_be, len(runs[first]))
+
+
+def _by_run(rows: Sequence[tuple[Measurement, StepFigures]]) -> dict[int, Uncertain]:
+    """The rate of an update in each run, by the run's id; of rows of one run their mean."""
+    runs = grouped(rows, lambda pair: id(pair[0].run))
+    return {run: mean_of([one.rate for _, one in mine]) for run, mine in runs.items()}
+
+
+def _ratio(first: Mapping[int, Uncertain], other: Mapping[int, Uncertain]) -> Uncertain:
+    """The rate of one update over that of another.
+
+    If three runs or more measured both, of the ratios in each run, as collectives have it.
+    """
+    both = [[one.value / other[run].value] for run, one in first.items() if run in other]
+    if len(both) >= _FEWEST_RUNS:
+        return Uncertain(launch_center(both), *(launch_interval(both) or ()))
+    return _over_runs(list(first.values())).over(_over_runs(list(other.values())))
+
+
+def _over_runs(rates: Sequence[Uncertain]) -> Uncertain:
+    """The rate of an update over its runs: of one the rate itself, with its interval in that run.
+
+    Of several the geometric mean, with the interval of `launch_interval`, as collectives have it.
+    """
+    if len(rates) == 1:
+        return rates[0]
+    runs = [[one.value] for one in rates]
+    return Uncertain(launch_center(runs), *(launch_interval(runs) or ()))
 
 
 def fastest(rows: Sequence[Measurement]) -> str:
@@ -240,7 +272,9 @@ def fastest(rows: Sequence[Measurement]) -> str:
         return ""
     took = f"{format_seconds(ahead.sample.value)} a sample"
     if ahead.sample.ends is not None:
-        took += f" (95 %: {' to '.join(map(format_seconds, ahead.sample.ends))})"
+        ends = " to ".join(map(format_seconds, ahead.sample.ends))
+        over = "in this launch" if ahead.runs == 1 else f"over {ahead.runs} launches"
+        took += f" (95 % {over}: {ends})"
     clauses = [one.takes for one in ahead.told[:1]]
     if not ahead.open:
         return "; ".join([f"{ahead.name} takes the least time: {took}", *clauses])

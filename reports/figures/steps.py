@@ -204,7 +204,11 @@ def _stacked(axes: Axes, group: _Steps) -> None:
     With parameter servers the rest is what a learner does not wait for messages: also timers that
     fire late.
     """
-    names = [f"{one.algorithm}, {format_count(one.ranks, 'rank')}" for one, _ in group]
+    names, of_run = list[str](), Counter[str]()
+    for one, _ in group:
+        name = f"{one.algorithm}, {format_count(one.ranks, 'rank')}"
+        of_run[name] += 1  # rows of one name are of several launches
+        names.append(f"{name} ({of_run[name]})" if of_run[name] > 1 else name)
     compute = [1e3 * min(f.compute or 0.0, f.step.value) for _, f in group]
     exposed = [1e3 * f.step.value - c for (_, f), c in zip(group, compute, strict=True)]
     places = range(len(group))

@@ -284,7 +284,8 @@ def test_the_end_of_steps_says_what_their_figures_mean() -> None:
         and "other programs took" in text
     )
     assert re.search(
-        r"ring/ddp takes the least time: 3.55 ms a sample \(95 %: [\d.]+ ms to [\d.]+ ms\);"
+        r"ring/ddp takes the least time: 3.55 ms a sample \(95 % in this launch: [\d.]+ ms to"
+        r" [\d.]+ ms\);"
         r" library/ddp takes 3\.00 times as long \(2\.\S+ to [34]\.\S+\)[^,]",
         text,
     ), text
@@ -499,6 +500,31 @@ def test_an_interval_is_widened_by_what_other_programs_can_have_done() -> None:
     uncounted = replace(ps, step=None)
     assert widened((3.9, 4.1), [uncounted], [ring], unknown=True) == (0.0, inf)
     assert widened(None, [quiet], [quiet], unknown=True) is None
+
+
+def test_the_answer_over_launches_is_of_launches() -> None:
+    """Rule: with several runs the interval is that of runs, and a ratio that of each run's ratio.
+
+    With one run the sentence says that the interval is of this launch.
+    """
+
+    def run(number: int, slow: float) -> list[Measurement]:
+        made = []
+        for update, k in (("ring", 1.0), ("ps", 3.0)):
+            facts = {**STEP, "update": update, "fusion": "ddp"}
+            made.append(_result(facts, [k * slow * t for t in TIMES], f"{update}/ddp"))
+        launch = run_of({"started": f"2026-11-28T10:00:0{number}+00:00"}, made[0].collective)
+        return [replace(row, run=launch) for row in made]
+
+    one = fastest(run(1, 1.0))
+    assert " a sample (95 % in this launch: " in one
+    apart = [row for n, slow in enumerate((1.0, 2.0, 4.0)) for row in run(n, slow)]
+    several = fastest(apart)
+    assert " a sample (95 % over 3 launches: " in several
+    # Launches differ by a factor of four, and the ratio within each is the same.
+    assert several.endswith("ps/ddp takes 3.00 times as long (3.00 to 3.00)")
+    two = fastest(apart[:4])
+    assert " a sample (95 % over 2 launches: " in two and "3.00 to 3.00" not in two
 
 
 def test_the_best_fusion_is_decided_as_the_fastest_update_is() -> None:
