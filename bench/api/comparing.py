@@ -31,9 +31,9 @@ class ComparedRow:
     """A row that both sides measured, from `busbar.compare`.
 
     ``verdict``: of NEW, ``faster``, ``slower``, ``indistinguishable``; ``cannot tell`` if a side
-    is one launch beside other programs with much of the cores; or if no difference was found, and
-    a side has one launch, or the interval reaches a factor of 2 or lies on one side of 1 (``p`` is
-    corrected for the number of rows, and the interval is not); ``untested`` for single figures.
+    has one launch; or if no difference was found, and the interval reaches a factor of 2 or lies on
+    one side of 1 (``p`` is corrected for the number of rows, and the interval is not); ``untested``
+    for single figures.
     ``metric``: what ``base`` and ``new`` are, such as ``time`` or ``busbw`` (NaN for a time of 0);
     ``unit``: theirs, ``s`` or ``bytes/s``. ``change``: of new, as a share of base, 0.05 where the
     text has +5.0%; ``change_low``, ``change_high``: its 95 % interval. ``p``: corrected for the

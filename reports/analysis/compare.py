@@ -123,9 +123,8 @@ class Comparison:
     ``p`` is corrected for the number of rows.
 
     ``word``: one of `Word`. ``untested``: a side has single figures only; then ``low``, ``high``,
-    ``p`` and ``effect`` are None. ``cannot tell``: the row was `Joined.moved`; or no difference was
-    found, and a side has one launch, or the interval reaches a factor of 2 either way, or the row
-    is `apart`. With one launch per side ``p`` is None, and ``low`` and ``high`` come from the
+    ``p`` and ``effect`` are None. ``cannot tell``: a side has one launch; or no difference was
+    found, and the interval reaches a factor of 2 either way, or the row is `apart`. With one launch per side ``p`` is None, and ``low`` and ``high`` come from the
     iterations of these launches alone.
     """
 
@@ -463,8 +462,8 @@ def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
     wide = bounds[0] < 1 / _FACTOR or bounds[1] > _FACTOR
     result = Comparison(j, ratio, *bounds, p, cliffs_delta(j.base_times, j.new_times), word)
     differs = result.apart and not 1 / (1 + noise) <= ratio <= 1 + noise
-    untold = word == "indistinguishable" and (wide or 1 in map(len, j.sides) or differs)
-    if untold or j.moved:
+    # A single launch may be of another mode than the launches of the other side.
+    if 1 in map(len, j.sides) or (word == "indistinguishable" and (wide or differs)):
         return dataclasses.replace(result, word=CANNOT_TELL)
     return result
 

@@ -68,7 +68,11 @@ def lead(rows: Sequence[Measurement]) -> str:
     shown = [r for r in timed if (r.ranks or 0) == most and not r.worksharing]
     shown = [r for r in shown if r.placement == "out"] or shown
     words = too_disturbed(rows) or (conclusions(shown) or [""])[0]
-    what = f"<small>({text(setting(shown[0]))})</small>" if shown else ""
+    about = setting(shown[0]) if shown else ""
+    files = {r.run.source for r in shown}
+    if len(files) > 1:
+        about += f"; {len(files)} files together, which busbar reports compare holds apart"
+    what = f"<small>({text(about)})</small>" if about else ""
     return f'<p class="lead"><strong>{text(words)}</strong> {what}</p>' if words else ""
 
 

@@ -29,6 +29,7 @@ from reports.tables.comparison import (
     counts_of,
     order,
     remedy,
+    resolution,
     unjudged,
 )
 from reports.tables.show import (
@@ -159,7 +160,7 @@ def comparison_markdown(
     changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.wrong]
     rest = [c for c in comparisons if c not in changed]
     lines = [f"**{counts_of(comparisons)}** (NEW against BASE)", ""]
-    for text in filter(None, (tell(comparisons) for tell in (unjudged, remedy, order))):
+    for text in filter(None, (tell(comparisons) for tell in (unjudged, remedy, order, resolution))):
         lines += _paragraphs(text)
     lines += [f"- differs: {_cell(str(d))}" for d in differing]
     lines += [""] if differing else []
