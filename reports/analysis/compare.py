@@ -124,8 +124,9 @@ class Comparison:
 
     ``word``: one of `Word`. ``untested``: a side has single figures only; then ``low``, ``high``,
     ``p`` and ``effect`` are None. ``cannot tell``: a side has one launch; or no difference was
-    found, and the interval reaches a factor of 2 either way, or the row is `apart`. With one launch per side ``p`` is None, and ``low`` and ``high`` come from the
-    iterations of these launches alone.
+    found, and the interval reaches a factor of 2 either way, or the row is `apart`. With one launch
+    per side ``p`` is None, and ``low`` and ``high`` come from the iterations of these launches
+    alone.
     """
 
     row: Joined
