@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import median
@@ -141,8 +142,20 @@ def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
 
     Steps of different numbers of gradients cannot be compared in time, but per sample they can.
     """
-    groups = _of_one_workload(rows)
-    return [text for group in groups for text in (*answers(group), lowest_loss(group)) if text]
+    return [
+        text
+        for group in _of_one_workload(rows)
+        for text in (*answers(group, fusions=_are_swept(group)), lowest_loss(group))
+        if text
+    ]
+
+
+def _are_swept(rows: Sequence[Measurement]) -> bool:
+    """True if an update was measured with three fusions or more, as ``--sweep fusion`` does."""
+    fusions = Counter[str]()
+    for update, _ in {(row.step.update, row.step.fusion) for row in rows if row.step is not None}:
+        fusions[update] += 1
+    return max(fusions.values(), default=0) > 2
 
 
 def _of_one_workload(rows: Sequence[Measurement]) -> list[list[Measurement]]:
@@ -199,7 +212,7 @@ class _Behind(NamedTuple):
     def why_open(self) -> str:
         """Why it may take no longer, as a clause."""
         if self.ends is None:
-            return "no interval of their ratio: measure more steps"
+            return "no interval of their ratio: measure more steps (raise --budget or -n)"
         if self.ends == self.ratio.ends:
             return self.takes
         return (

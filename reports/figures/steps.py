@@ -43,7 +43,9 @@ def picture(measured: Sequence[Measurement], form: str) -> bytes:
     if not steps:
         raise ReportError("no record of training steps has times; nothing to draw")
     ordered = sorted(steps, key=lambda one: one.title)
-    groups = [list(group) for _, group in groupby(ordered, key=lambda one: one.title)]
+    every = [list(group) for _, group in groupby(ordered, key=lambda one: one.title)]
+    # All-reduces without a loss have no K to vary, and are drawn only if there is nothing else.
+    groups = [one for one in every if any(s.family or s.loss for s in one)] or every
     curves = any(one.loss for one in steps)
     figure = canvas(16 if curves else 6.4, 4.8 * len(groups))
     rows = figure.subplots(len(groups), 3 if curves else 1, squeeze=False)

@@ -143,6 +143,15 @@ def test_an_update_has_one_name_and_one_colour_in_all_panels() -> None:
     assert len(set(colours.values())) == 5
 
 
+def test_steps_without_a_loss_have_no_empty_panels_beside_losses() -> None:
+    """Rule: beside losses or servers, all-reduces of a model have no panels of their own."""
+    pytest.importorskip("matplotlib")
+    plain = _result("ring", problem="", model="vgg16")
+    drawn = picture([_result("sync", curve=CURVE), plain], "svg")
+    assert b"vgg16" not in drawn and b"softmax" in drawn
+    assert b"vgg16" in picture([plain], "svg")
+
+
 def test_the_legend_shows_a_dotted_line_as_dotted() -> None:
     """Rule: a sample of a line in the legend is at least two periods of its dots long."""
     axes = canvas(6, 4).subplots()
