@@ -538,8 +538,9 @@ def _step_columns(rows: Sequence[Measurement]) -> dict[str, list[Any]]:
     """
     steps = [row.step for row in rows]
     columns: dict[str, list[Any]] = {
-        f"step_{name}": [getattr(step, name, None) for step in steps]
-        for name in ("update", "fusion", "overlap")
+        "step_update": [None if step is None else step.update for step in steps],
+        "step_fusion": [None if step is None else step.fusion for step in steps],
+        "step_overlap": [None if step is None else step.overlap for step in steps],
     }
     figures = [_step_figures(row) for row in rows]
     return columns | {

@@ -340,7 +340,7 @@ def step(
         try:
             every += _steps(model, ranks, update, compute, out, launcher, progress, options)
         except KeyboardInterrupt as stopped:
-            rows = every + getattr(stopped, "rows", MeasuredRows(()))
+            rows = every + vars(stopped).get("rows", MeasuredRows(()))
             if number:
                 early = (
                     f"busbar.step: interrupted; launches measured in full: {number} of {launches}"
