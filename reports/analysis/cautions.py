@@ -11,7 +11,14 @@ from typing import TypeVar
 
 from busbar.arguments import command as command_words
 from busbar.counters import MUCH, SHORTEST_S, taken
-from busbar.units import agreeing, format_count, format_part, format_size, three_digits
+from busbar.units import (
+    agreeing,
+    format_count,
+    format_part,
+    format_seconds,
+    format_size,
+    three_digits,
+)
 from reports.analysis.disturbance import is_disturbed, mostly_disturbed, tells_others
 from reports.analysis.outliers import far_launches
 from reports.analysis.steps import is_fastest_told
@@ -123,7 +130,9 @@ def far_off(rows: Sequence[Measurement]) -> str:
     for one in found[:_NAMED]:
         far = f"{three_digits(max(one.ratio, 1 / one.ratio))} times as"
         where = f" in {one.rows} of {one.of} rows" * (one.rows > 1)
-        far, others = f"{'up to ' * (one.rows > 1)}{far}", f"the others{where} ({named(one.row)})"
+        times = " against ".join(map(format_seconds, (one.ratio * one.others_s, one.others_s)))
+        others = f"the others{where} ({named(one.row)}: {times})"
+        far = f"{'up to ' * (one.rows > 1)}{far}"
         if one.ratio > 1:
             texts.append(f"{one.name} took {far} long as {others}")
         else:

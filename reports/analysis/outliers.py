@@ -135,7 +135,8 @@ class FarLaunch:
     """A launch whose median of ``row`` is ``ratio`` times that of the other launches.
 
     ``name``: its number, ``launch 4``, or its file. ``rows``: how many rows of the launch are as
-    far, of ``of`` rows that were judged; ``row`` is the farthest of them.
+    far, of ``of`` rows that were judged; ``row`` is the farthest of them. ``others_s``: the median
+    of the other launches' times of that row, in seconds.
     """
 
     name: str
@@ -143,6 +144,7 @@ class FarLaunch:
     row: Measurement
     rows: int
     of: int
+    others_s: float
 
 
 def far_launches(rows: Sequence[Measurement]) -> list[FarLaunch]:
@@ -153,18 +155,19 @@ def far_launches(rows: Sequence[Measurement]) -> list[FarLaunch]:
     if len({id(r.run) for r in rows}) < FEWEST and not any(r.launches_s for r in rows):
         return []
     judged, named = 0, _run_names(rows)
-    far: dict[str, list[tuple[float, Measurement]]] = {}
+    far: dict[str, list[tuple[float, float, Measurement]]] = {}
     for same in grouped(rows, attrgetter(*KEYS)).values():
         medians = _launch_medians(same, named)
         judged += len(medians) >= FEWEST
         for place in _far([value for _, value in medians]):
             others = [log(value) for n, (_, value) in enumerate(medians) if n != place]
             name, own = medians[place]
-            far.setdefault(name, []).append((log(own) - float(np.median(others)), same[0]))
+            usual = float(np.median(others))
+            far.setdefault(name, []).append((log(own) - usual, exp(usual), same[0]))
     found = []
     for name, each in far.items():
-        effect, row = max(each, key=lambda one: abs(one[0]))
-        found.append(FarLaunch(name, exp(effect), row, len(each), judged))
+        effect, usual, row = max(each, key=lambda one: abs(one[0]))
+        found.append(FarLaunch(name, exp(effect), row, len(each), judged, usual))
     return sorted(found, key=lambda one: -abs(log(one.ratio)))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from busbar.units import SECONDS
 from reports.analysis.cautions import far_off
 from reports.analysis.launches import over_launches
 from reports.readers.reading import parse, read
@@ -62,6 +63,11 @@ def test_a_launch_far_from_the_others_is_named(tmp_path: Path) -> None:
     )
     every = rows(runs_of(1, 1.1, 0.9, 1300, 1))
     assert re.match(far.replace("(", r"\("), far_off(every)) and far_off(over_launches(every))
+    # The times of the launch and of the others, so that the usual time is known as well.
+    times = re.search(r": ([\d.]+) (\w+) against ([\d.]+) (\w+)\)$", far_off(every))
+    assert times is not None
+    own, others = (float(times[n]) * SECONDS[times[n + 1]] for n in (1, 3))
+    assert own > 1000 * others
     assert far_off(over_launches(every)) == far_off(every)
     assert any("launch 4 took" in line for line in caution_lines(every, 80))
     for slow in ((1, 1.1, 0.9, 1.2, 1), (1, 1, 3, 3, 3), (1, 1.5, 2.2, 3, 4.5), (1, 1, 900)):
