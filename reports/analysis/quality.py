@@ -173,13 +173,15 @@ def _means(f: _Facts) -> Verdict:
 
 def _ratios(f: _Facts) -> Verdict:
     groups = [*f.scaled(), *f.against_library()]
-    if not groups and not f.words and not any(r.step is not None for r in f.rows):
+    ranges = [one for some in answers(f.rows).values() for one in some]
+    shown = groups or f.words or ranges or any(r.step is not None for r in f.rows)
+    if not shown:
         return _NONE, "no ratio is shown"
     bare = sum(not r.time_s for g in groups for r in g)
     if bare:
         return _BROKEN, f"{format_count(bare, 'row')} of ratios without a time to trace them to"
     text = "ratios stand row by row beside their times"
-    if any(len(one.won) > 1 for ranges in answers(f.rows).values() for one in ranges):
+    if any(len(one.won) > 1 for one in ranges):
         return _BROKEN, f"{text}; over a range of sizes the answer has their geometric mean"
     return _KEPT, f"{text}; none is averaged"
 

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from busbar.units import SECONDS
+from busbar.units import SECONDS, format_seconds
 from reports.analysis.cautions import far_off
 from reports.analysis.launches import over_launches
+from reports.analysis.quality import checklist
+from reports.page.method import method_part
 from reports.readers.reading import parse, read
 from reports.records.measurement import Placements, launch_of
 from reports.records.table import folded
@@ -163,3 +165,27 @@ def test_the_interval_over_launches_covers_as_often_as_it_says() -> None:
             hits += low <= 1 <= high
         assert 0.93 <= hits / 1000 <= 0.97, n
     assert launch_interval([[1.0]]) is None and launch_interval([[0.0], [1.0]]) is None
+
+
+def test_reports_of_launches_have_one_time_and_say_how_it_is_made(tmp_path: Path) -> None:
+    """Rule: `model` has the times over launches that `show` has; the page says what they are.
+
+    CSV has no times of iterations, which fit no cell. Where the answer has a mean of ratios over
+    sizes, the rule against it is not kept.
+    """
+    path = saved(
+        tmp_path / "r.jsonl",
+        [r for n, s in enumerate((1, 8, 1, 1), 1) for r in _launched(n, slow=s)],
+    )
+    every = over_launches(read(Path(path)).rows)
+    ring = next(r for r in every if (r.algorithm, r.size) == ("ring", 2**20))
+    assert format_seconds(ring.time_s) in cli("model", path).out
+    assert format_seconds(ring.time_s) in cli("show", path).out
+    head, *lines = cli("show", path, "--format", "csv").out.splitlines()
+    assert "time_s" in head.split(",") and "times_s" not in head and max(map(len, lines)) < 2000
+    rules = {rule.number: rule for rule in checklist(every)}
+    assert rules[4].state == "not kept" and "geometric mean" in rules[4].why
+    single = read(Path(path)).rows
+    for some, said in ((every, True), (single, False)):
+        page = method_part(some, {id(r.run): "a" for r in some}, None)
+        assert ("geometric mean of their medians" in page) is said
