@@ -98,17 +98,17 @@ def on_launches(
     if not ours or any(r.launches_s for r in rows):
         return ""
     won = [w for ranges in answers(rows, launches).values() for one in ranges for w in one.won]
-    told = any(map(_telling, won))
+    tells = any(map(_telling, won))
     if any(launch_of(r.run) is not None for r in rows):
-        return _close_together(rows) if told else ""
+        return _close_together(rows) if tells else ""
     runs = grouped(rows, attrgetter(*KEYS)).values()
     if any(len({id(r.run) for r in same}) > 1 for same in runs):
         return ""
     outside = "others may lie outside these intervals"
     several = f"a comparison with another run needs several (--launches {LAUNCHES})"
     if not kept or not any(r.time_s for r in rows):
-        return f"one launch: {outside}; --launches {LAUNCHES} shows how far" * told
-    return f"one launch: {f'{outside}, and ' * told}{several}"
+        return f"one launch: {outside}; --launches {LAUNCHES} shows how far" * tells
+    return f"one launch: {f'{outside}, and ' * tells}{several}"
 
 
 def _close_together(rows: Sequence[Measurement]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -152,10 +152,8 @@ def fastest_samples(rows: Sequence[Measurement]) -> list[str]:
 
 def _are_swept(rows: Sequence[Measurement]) -> bool:
     """True if an update was measured with three fusions or more, as ``--sweep fusion`` does."""
-    fusions = Counter[str]()
-    for update, _ in {(row.step.update, row.step.fusion) for row in rows if row.step is not None}:
-        fusions[update] += 1
-    return max(fusions.values(), default=0) > 2
+    steps = grouped([row.step for row in rows if row.step is not None], attrgetter("update"))
+    return any(len({step.fusion for step in alike}) > 2 for alike in steps.values())
 
 
 def _of_one_workload(rows: Sequence[Measurement]) -> list[list[Measurement]]:

@@ -24,12 +24,10 @@ from reports.records.cores import SHARED, marked
 from reports.records.measurement import Measurement
 from reports.records.metrics import BESIDE, ERROR, TIME, present, setting
 from reports.tables.comparison import (
+    asides,
     beside,
     bounds_text,
     counts_of,
-    order,
-    remedy,
-    resolution,
     unjudged,
 )
 from reports.tables.show import (
@@ -160,7 +158,7 @@ def comparison_markdown(
     changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.wrong]
     rest = [c for c in comparisons if c not in changed]
     lines = [f"**{counts_of(comparisons)}** (NEW against BASE)", ""]
-    for text in filter(None, (tell(comparisons) for tell in (unjudged, remedy, order, resolution))):
+    for text in filter(None, (unjudged(comparisons), *asides(comparisons))):
         lines += _paragraphs(text)
     lines += [f"- differs: {_cell(str(d))}" for d in differing]
     lines += [""] if differing else []

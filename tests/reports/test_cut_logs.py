@@ -258,9 +258,9 @@ def test_missing_rows_and_changed_figures_are_told_apart() -> None:
 
 
 def test_a_log_cut_behind_a_row_is_told_and_fails_a_gate(tmp_path: Path) -> None:
-    """Rule: a table with fewer sizes than announced, without the last lines, is told by a note.
+    """Rule: a table that lacks announced sizes and nccl-tests' last lines has a note.
 
-    `show` goes on; a gate fails. A table with these lines, or with all sizes, has no such note.
+    `show` goes on, and a gate fails. A table with these lines, or with all sizes, has no such note.
     """
     asked = "# nThread 1 nGpus 1 minBytes 1024 maxBytes 8192 step: 2(factor) iters: 20\n"
     rows = [(1 << k, 20.0 * k, 0) for k in (10, 11, 12, 13)]
