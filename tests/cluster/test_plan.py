@@ -370,6 +370,8 @@ def test_options_of_busbars_commands_are_checked_before_hosts_are_made(
     words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: a wrong option costs no start of emulated hosts, however the command is spelled."""
+    # With another environment active, `busbar` would be the one that is installed there.
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
 
     def made(*_: object) -> None:
         raise AssertionError("hosts are made")
